@@ -1,4 +1,4 @@
-use crate::{Failure, Level, Operation};
+use crate::{Failure, Level, Operation, Wanted};
 
 /// The levels that operations on keyspaces of a protocol may name, the protocol's default first. A level with an argument stands for that level with
 /// any argument: `bounded(0us)` is shown as `bounded(t)`.
@@ -60,10 +60,35 @@ impl KeyspaceLevels {
             Operation::Get { .. }
             | Operation::ReadMany { .. }
             | Operation::Scan { .. }
-            | Operation::Count => (self.read, self.offered.reads),
+            | Operation::Count
+            | Operation::First(_) => (self.read, self.offered.reads),
         };
         let level = operation.level().unwrap_or(default);
         level.offered_by(offered)
+    }
+
+    /// Checks that the keyspace offers every level that operations of a kind want.
+    ///
+    /// # Errors
+    /// If it does not offer one of them, or if a write has a time after which the next level is tried: it may take effect later.
+    pub fn check(&self, wanted: &Wanted, is_write: bool) -> Result<(), Failure> {
+        let offered = if is_write {
+            self.offered.writes
+        } else {
+            self.offered.reads
+        };
+        for level in wanted.levels() {
+            level.offered_by(offered)?;
+        }
+        let has_times = match wanted {
+            Wanted::Level(_) => false,
+            Wanted::First(chain) => chain.choices().iter().any(|choice| choice.within.is_some()),
+        };
+        if is_write && has_times {
+            let why = "a write cannot be given up after a time, because it may take effect later: name its levels without 'within'";
+            return Err(Failure::Unsupported(why.into()));
+        }
+        Ok(())
     }
 }
 

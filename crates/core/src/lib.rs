@@ -1,6 +1,8 @@
 //! The interface between protocols and the code that runs them, and the types that all crates share.
 mod bounded;
 pub use bounded::Bounded;
+mod chain_of_levels;
+pub use chain_of_levels::{Chain as ChainOfLevels, Choice, FirstOf, Wanted};
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;

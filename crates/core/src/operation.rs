@@ -1,4 +1,4 @@
-use crate::{Key, Level, PutOptions, Receipt, Unmet};
+use crate::{FirstOf, Key, Level, PutOptions, Receipt, Unmet, Wanted};
 use bytes::Bytes;
 use std::fmt;
 
@@ -39,9 +39,34 @@ pub enum Operation {
     },
     /// Counts the keys that have a value here.
     Count,
+    /// Reads or writes at the first of several levels that can be given. The gateway tries one level after the other; a session never gets this. Boxed, so
+    /// that the other operations are not larger.
+    First(Box<FirstOf>),
 }
 
 impl Operation {
+    /// The same operation at what it wants: one level, or the first of several. Operations on the whole keyspace have no level and stay as they are.
+    #[inline]
+    #[must_use]
+    pub fn wanting(self, wanted: impl Into<Option<Wanted>>) -> Operation {
+        match wanted.into() {
+            None => self,
+            Some(Wanted::Level(level)) => self.at(level),
+            Some(Wanted::First(chain)) => match self {
+                whole @ (Operation::Scan { .. } | Operation::Count) => whole,
+                operation => Operation::First(Box::new(FirstOf { operation, chain })),
+            },
+        }
+    }
+
+    /// What the operation wants, if it names that.
+    pub fn wanted(&self) -> Option<Wanted> {
+        match self {
+            Operation::First(first) => Some(Wanted::First(first.chain.clone())),
+            operation => operation.level().map(Wanted::Level),
+        }
+    }
+
     /// A write of one key: a new value, or `None` to delete it. It names no level and has no options.
     #[inline]
     pub fn put(key: Key, value: impl Into<Option<Bytes>>) -> Operation {
@@ -59,6 +84,12 @@ impl Operation {
         Operation::put(key, None::<Bytes>)
     }
 
+    /// A read of one key. It names no level.
+    #[inline]
+    pub fn get(key: Key) -> Operation {
+        Operation::Get { key, level: None }
+    }
+
     /// The same operation at a level. Operations on the whole keyspace have no level and stay as they are.
     #[inline]
     #[must_use]
@@ -67,7 +98,7 @@ impl Operation {
             Operation::Get { level, .. }
             | Operation::Put { level, .. }
             | Operation::ReadMany { level, .. } => *level = named.into(),
-            Operation::Scan { .. } | Operation::Count => {}
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {}
         }
         self
     }
@@ -85,13 +116,13 @@ impl Operation {
         self
     }
 
-    /// The level that the operation names, if it names one.
+    /// The level that the operation names, if it names one alone.
     pub fn level(&self) -> Option<Level> {
         match self {
             Operation::Get { level, .. }
             | Operation::Put { level, .. }
             | Operation::ReadMany { level, .. } => *level,
-            Operation::Scan { .. } | Operation::Count => None,
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => None,
         }
     }
 }

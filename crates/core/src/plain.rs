@@ -286,10 +286,10 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
                     self.ask(cx, tag, part as u32, PlainRequest::Get(key, level));
                 }
             }
-            Operation::Scan { .. } | Operation::Count => {
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
                 cx.fail(
                     tag,
-                    Failure::Unsupported("the gateway lists and counts keys, not the session".into()),
+                    Failure::Unsupported("only the gateway carries this out".into()),
                 );
             }
         }

@@ -530,7 +530,7 @@ impl<P: Protocol> Context<'_, P> {
     /// A receipt for an answer that this replica gives at a level, about a version. It proves nothing yet.
     pub fn receipt(&self, given: Level, version: Option<VersionId>) -> Receipt {
         Receipt {
-            asked: given,
+            asked: given.into(),
             given,
             version,
             server: self.me,

@@ -1,4 +1,4 @@
-use crate::{Level, Micros, ReplicaSet, ServerId, Vector, VersionId};
+use crate::{Level, Micros, ReplicaSet, ServerId, Vector, VersionId, Wanted};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub enum Route {
 /// run all receipts must be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    /// The level that was asked for, or the connection's or keyspace's default.
-    pub asked: Level,
-    /// The level that was given. It is weaker than `asked` only if the caller allowed it.
+    /// What was asked for, or the connection's or keyspace's default.
+    pub asked: Wanted,
+    /// The level that was given: the one that was asked for, or one of those that were.
     pub given: Level,
     /// The version that was read or written; `None` if the key has none.
     pub version: Option<VersionId>,
@@ -154,7 +154,7 @@ impl Receipt {
     /// Two answers' receipts as one. Of each claim it has the weaker one; its version and server are those of `other`.
     pub fn merged(self, other: Receipt) -> Receipt {
         Receipt {
-            given: if self.given == self.asked {
+            given: if self.asked == self.given {
                 other.given
             } else {
                 self.given

@@ -38,6 +38,9 @@ pub trait Session: Sized + Send + 'static {
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken>;
 
     /// A client asks for an operation, at a level that the keyspace offers.
+    ///
+    /// A read may have been given up before, for this operation, and still be under way ([`crate::ChainOfLevels`]): what is answered about it is not
+    /// told to the client.
     fn on_operation(
         &mut self,
         cx: &mut SessionContext<'_, Self>,

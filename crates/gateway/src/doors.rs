@@ -1,5 +1,6 @@
 //! The doors to one keyspace.
 use crate::{
+    attempts::{Attempts, Next, split, tag_of},
     gateway::{Answers, GatewayOptions},
     shared_state::SharedState,
     slab::Slab,
@@ -14,8 +15,8 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, DoorId, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol,
-    Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader,
+    Answer, BadToken, DoorId, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol, Receipt,
+    Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader, Wanted,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -50,6 +51,10 @@ pub(crate) struct Doors<S: Session> {
     shared_state: SharedState<S>,
     /// The timers of all sessions, by door. A timer of a closed door does nothing when it is due.
     timers: Timers<(u64, S::Timer)>,
+    /// When to give up attempts, by door and by the session's tag.
+    limits: Timers<(u64, u64)>,
+    /// The operations, by door and tag, whose next level is to be tried.
+    again: Vec<(u64, u64)>,
     /// The source of the sessions' numbers.
     random: ChaCha8Rng,
     /// A buffer that is emptied and used again.
@@ -68,6 +73,7 @@ struct Door<S> {
     queue: VecDeque<(u64, Operation)>,
     /// The tags of open operations, oldest first, and whether each has been answered. The first has not.
     open: VecDeque<(u64, bool)>,
+    attempts: Attempts,
     counts: BTreeMap<u64, Count>,
 }
 
@@ -138,6 +144,8 @@ impl<S: Session> Doors<S> {
             doors: Slab::new(),
             asks: Slab::new(),
             timers: Timers::default(),
+            limits: Timers::default(),
+            again: Vec::new(),
             random,
             steps: Vec::new(),
             answered: Vec::new(),
@@ -191,6 +199,20 @@ impl<S: Session> Doors<S> {
                     answers,
                 );
             }
+            Operation::First(first) => {
+                let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &first.operation);
+                let is_write = matches!(first.operation, Operation::Put { .. });
+                let wanted = Wanted::First(first.chain.clone());
+                match refused.map_or_else(|| self.levels.check(&wanted, is_write), Err) {
+                    Ok(()) => {
+                        door.attempts.begin(tag, first);
+                        self.attempt(now, door_number, tag, answers);
+                    }
+                    Err(failure) => {
+                        self.answer(door_number, tag, Answer::Failed(failure), None, answers);
+                    }
+                }
+            }
             operation => {
                 // An operation that the keyspace does not take never reaches a session.
                 let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &operation);
@@ -207,6 +229,25 @@ impl<S: Session> Doors<S> {
                 self.steps = steps;
             }
         }
+    }
+
+    /// Tries the operation of a chain at its next level.
+    fn attempt(&mut self, now: Now, door_number: u64, tag: u64, answers: &mut Answers) {
+        let Some(door) = self.doors.find(door_number) else {
+            return;
+        };
+        let Some((number, operation, choice)) = door.attempts.current(tag) else {
+            return;
+        };
+        let tag = tag_of(tag, number);
+        if let Some(within) = choice.within {
+            self.limits.set((door_number, tag), now.monotonic + within);
+        }
+        let mut steps = std::mem::take(&mut self.steps);
+        let mut cx = self.shared_state.context(now, &mut steps);
+        door.session.on_operation(&mut cx, tag, operation, choice.level);
+        self.perform(now, door_number, &mut steps, answers);
+        self.steps = steps;
     }
 
     fn perform(&mut self, now: Now, door: u64, steps: &mut Vec<SessionStep<S>>, answers: &mut Answers) {
@@ -291,11 +332,25 @@ impl<S: Session> Doors<S> {
         door_number: u64,
         tag: u64,
         answer: Answer,
-        receipt: Option<turnbuckle_core::Receipt>,
+        mut receipt: Option<Receipt>,
         answers: &mut Answers,
     ) {
         let Some(door) = self.doors.find(door_number) else {
             return;
+        };
+        let (tag, number) = split(tag);
+        let answer = match number == 0 && !door.attempts.has(tag) {
+            true => answer,
+            false => match door.attempts.answered(tag, number, answer) {
+                Next::Answer(answer, first) => {
+                    if let Some(receipt) = &mut receipt {
+                        receipt.asked = Wanted::First(first.chain);
+                    }
+                    answer
+                }
+                Next::TryAgain => return self.again.push((door_number, tag)),
+                Next::Nothing => return,
+            },
         };
         // Each operation is answered exactly once: answers that come after a failure are dropped.
         if door.finish(tag) {
@@ -392,7 +447,15 @@ impl<S: Session> Doors<S> {
             let mut taken = std::mem::take(&mut self.taken);
             self.keyspace.take_deliveries(self.options.loop_index, &mut taken);
             taken.append(&mut self.answered);
-            let is_done = taken.is_empty();
+            let again = std::mem::take(&mut self.again);
+            let is_done = taken.is_empty() && again.is_empty();
+            for (door, tag) in again {
+                self.attempt(now, door, tag, answers);
+                // It may be over already.
+                if !S::OVERLAPS {
+                    self.advance(now, door, answers);
+                }
+            }
             for Delivery { id, answer } in taken.drain(..) {
                 let Some(mut ask) = self.asks.remove(id.number()) else {
                     continue;
@@ -501,6 +564,7 @@ impl<S: Session> AnyDoors for Doors<S> {
             busy: None,
             queue: VecDeque::new(),
             open: VecDeque::new(),
+            attempts: Attempts::default(),
             counts: BTreeMap::new(),
         };
         self.doors
@@ -548,7 +612,10 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn next_deadline(&self) -> Option<Micros> {
-        self.timers.next()
+        [self.timers.next(), self.limits.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn tick(&mut self, now: Now, answers: &mut Answers) {
@@ -564,6 +631,26 @@ impl<S: Session> AnyDoors for Doors<S> {
                 .on_timer(&mut self.shared_state.context(now, &mut steps), timer);
             self.perform(now, door_number, &mut steps, answers);
             self.steps = steps;
+            if !S::OVERLAPS {
+                self.advance(now, door_number, answers);
+            }
+        }
+        while let Some((door_number, tag)) = self.limits.take_due(now.monotonic) {
+            self.keyspace.attend(self.options.loop_index);
+            let why = self
+                .doors
+                .find(door_number)
+                .and_then(|door| door.attempts.late(tag));
+            let Some(why) = why else {
+                continue;
+            };
+            self.answer(
+                door_number,
+                tag,
+                Answer::Failed(Failure::Unavailable(why)),
+                None,
+                answers,
+            );
             if !S::OVERLAPS {
                 self.advance(now, door_number, answers);
             }

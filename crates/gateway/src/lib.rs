@@ -12,12 +12,15 @@
 //! [`Gateway::collect`], which the loop calls once per turn, after the commit. Each operation is answered exactly once. If no answer comes in time,
 //! the answer is a failure that says whether the operation may have happened.
 //!
+//! An operation may name several levels. The door tries one after the other (`attempts.rs`).
+//!
 //! A session may set timers: the loop calls [`Gateway::tick`] when [`Gateway::next_deadline`] has come.
 //!
 //! Order: if the protocol's operations may overlap ([`Session::OVERLAPS`]), all of them are passed on when they come in, and the lane of a key keeps
 //! the order of the key's operations. Otherwise each operation waits until the session has heard the outcome of the one before.
 //!
 //! [`Session::OVERLAPS`]: turnbuckle_core::Session::OVERLAPS
+mod attempts;
 mod doors;
 mod gateway;
 mod shared_state;

@@ -384,7 +384,7 @@ impl ReceiptFrame {
                 .map_err(|error| BadFrame::new("a level in a receipt", error.found))
         };
         Ok(Receipt {
-            asked: level(&self.asked)?,
+            asked: level(&self.asked)?.into(),
             given: level(&self.given)?,
             version: version(self.version_at, self.version_site)?,
             server,

@@ -51,7 +51,7 @@ impl Backend for Map {
             _ => Answer::Count(self.0.len() as u64),
         };
         let receipt = Receipt {
-            asked: Level::Eventual,
+            asked: Level::Eventual.into(),
             given: Level::Eventual,
             version: Some(VersionId {
                 at: Hlc(1),

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
-use turnbuckle_core::{Answered, BadToken, DoorId, KeyspaceLevels, Level, Operation, SiteId};
+use turnbuckle_core::{Answered, BadToken, DoorId, KeyspaceLevels, Operation, SiteId, Wanted};
 
 /// What is behind a connection: keyspaces to open, and operations on them.
 ///
@@ -25,7 +25,7 @@ pub trait Backend {
     fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered>;
 
     /// Whether a read of several keys at this level may be divided into several reads, because the level promises no snapshot.
-    fn divides_reads(&self, _door: DoorId, _level: Option<Level>) -> bool {
+    fn divides_reads(&self, _door: DoorId, _level: Option<&Wanted>) -> bool {
         false
     }
 

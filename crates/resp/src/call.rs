@@ -5,7 +5,7 @@ use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{BadLevel, Key, Level, Operation, VersionId};
+use turnbuckle_core::{BadLevel, Key, Level, Operation, VersionId, Wanted};
 
 /// A command that is being executed, and what it may use.
 pub(crate) struct Call<'a> {
@@ -41,8 +41,8 @@ impl Call<'_> {
         parse_integer(self.arguments.at(place)).ok_or_else(Refusal::not_an_integer)
     }
 
-    /// The argument as a level. If it is not a level, the refusal names the levels of the keyspace.
-    pub(crate) fn level(&self, place: usize) -> Result<Level, Refusal> {
+    /// The argument as a level, or as a chain of levels. If it is none, the refusal names the levels of the keyspace.
+    pub(crate) fn level(&self, place: usize) -> Result<Wanted, Refusal> {
         self.text(place).parse().map_err(|bad: BadLevel| {
             let name = &self.connection.state.keyspace;
             let keyspaces = self.backend.keyspaces();
@@ -72,7 +72,7 @@ impl Call<'_> {
 
     /// The level of a command with a fixed number of arguments: `AT level` after `len` other arguments, or none.
     #[inline]
-    pub(crate) fn level_behind(&self, len: usize, command: &str) -> Result<Option<Level>, Refusal> {
+    pub(crate) fn level_behind(&self, len: usize, command: &str) -> Result<Option<Wanted>, Refusal> {
         match self.len() - len {
             0 => Ok(None),
             2 if self.arguments.is(len, "AT") => self.level(len + 1).map(Some),
@@ -85,7 +85,7 @@ impl Call<'_> {
     /// The rule: if the last argument but one is `AT`, in capitals, and there is at least one group of `group` arguments before it, the last two
     /// arguments are a level. Then a word that is not a level is an error, and not a key. So a key named `AT` must be placed elsewhere, or be
     /// followed by an explicit `AT level`. A key named `at` may be anywhere.
-    pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Level>, usize), Refusal> {
+    pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Wanted>, usize), Refusal> {
         let len = self.len();
         if len >= 1 + group + 2 && self.arguments.at(len - 2) == b"AT" {
             return Ok((Some(self.level(len - 1)?), len - 2));
@@ -95,14 +95,14 @@ impl Call<'_> {
 
     /// The level of a read: the level that it names, or the connection's.
     #[inline]
-    pub(crate) fn read_level(&self, named: Option<Level>) -> Option<Level> {
-        named.or(self.connection.state.read)
+    pub(crate) fn read_level(&self, named: Option<Wanted>) -> Option<Wanted> {
+        named.or_else(|| self.connection.state.read.clone())
     }
 
     /// The level of a write: the level that it names, or the connection's.
     #[inline]
-    pub(crate) fn write_level(&self, named: Option<Level>) -> Option<Level> {
-        named.or(self.connection.state.write)
+    pub(crate) fn write_level(&self, named: Option<Wanted>) -> Option<Wanted> {
+        named.or_else(|| self.connection.state.write.clone())
     }
 
     /// The door of the selected keyspace. It is opened if it is not open yet.
@@ -166,7 +166,12 @@ impl Call<'_> {
 
     /// Begins one write for each key of the arguments up to `end`. The reply to deletes is the number of keys that had a value, and the reply to
     /// writes is OK.
-    pub(crate) fn write_each(&mut self, each: Each, named: Option<Level>, end: usize) -> Result<(), Refusal> {
+    pub(crate) fn write_each(
+        &mut self,
+        each: Each,
+        named: Option<Wanted>,
+        end: usize,
+    ) -> Result<(), Refusal> {
         let step = if each == Each::Set { 2 } else { 1 };
         self.check_keys((1..end).step_by(step))?;
         let (door, level) = (self.door()?, self.write_level(named));
@@ -179,7 +184,7 @@ impl Call<'_> {
             return Ok(());
         }
         let (arguments, frame_bytes) = (self.arguments, self.arguments.frame_bytes());
-        let operations = (0..keys).map(|number| long::put(arguments, each, number, level));
+        let operations = (0..keys).map(|number| long::put(arguments, each, number, level.clone()));
         self.connection
             .operate_several(door, writes, operations, frame_bytes, self.backend);
         Ok(())
@@ -189,14 +194,14 @@ impl Call<'_> {
     pub(crate) fn read_each(
         &mut self,
         shape: Shape,
-        named: Option<Level>,
+        named: Option<Wanted>,
         end: usize,
     ) -> Result<(), Refusal> {
         self.check_keys(1..end)?;
         let (level, keys) = (self.read_level(named), end - 1);
         if keys > SHARE {
             let door = self.door()?;
-            if self.backend.divides_reads(door, level) {
+            if self.backend.divides_reads(door, level.as_ref()) {
                 let reads = Reads::new(matches!(shape, Shape::Present), keys.div_ceil(SHARE));
                 let state = SlotState::Parts(Box::new(reads));
                 self.connection
@@ -206,9 +211,9 @@ impl Call<'_> {
         }
         let read = Operation::ReadMany {
             keys: (1..end).map(|place| self.key(place)).collect::<Result<_, _>>()?,
-            level,
+            level: None,
         };
-        self.operate(shape, read)
+        self.operate(shape, read.wanting(level))
     }
 
     /// Whether all keys are short enough. This is checked before anything is done to one of them.

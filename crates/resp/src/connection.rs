@@ -13,7 +13,7 @@ use crate::{
 use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{Answered, DoorId, Level, Operation, Receipt};
+use turnbuckle_core::{Answered, DoorId, Operation, Receipt, Wanted};
 
 /// What a connection knows about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,9 +113,9 @@ pub(crate) struct State {
     /// as many as keyspaces.
     pub(crate) left: BTreeMap<String, DoorId>,
     /// The default level of reads, if it is not the keyspace's own.
-    pub(crate) read: Option<Level>,
+    pub(crate) read: Option<Wanted>,
     /// The default level of writes, if it is not the keyspace's own.
-    pub(crate) write: Option<Level>,
+    pub(crate) write: Option<Wanted>,
     /// Commands are answered `QUEUED` and not carried out, until `EXEC` or `DISCARD`.
     pub(crate) in_transaction: bool,
     /// Whether each reply carries its receipt.

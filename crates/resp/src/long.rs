@@ -15,7 +15,7 @@ use crate::shape::{check_reply, merge, write_values};
 use crate::{Arguments, Limits, Writer, refusal::Refusal};
 use bytes::Bytes;
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{Answer, Key, Level, Operation, Receipt};
+use turnbuckle_core::{Answer, Key, Operation, Receipt, Wanted};
 
 /// How many keys are begun in one call, and how many a command may have before it is divided.
 pub(crate) const SHARE: usize = 256;
@@ -51,7 +51,7 @@ pub(crate) struct Long {
     /// The tag of its first part, and of its slot.
     pub(crate) first_tag: u64,
     each: Each,
-    level: Option<Level>,
+    level: Option<Wanted>,
     arguments: Arguments,
     keys: usize,
     /// How many keys are begun.
@@ -66,7 +66,7 @@ impl Long {
         door: DoorId,
         first_tag: u64,
         each: Each,
-        level: Option<Level>,
+        level: Option<Wanted>,
         arguments: Arguments,
         keys: usize,
     ) -> Long {
@@ -122,9 +122,10 @@ impl Long {
         let operation = match self.each {
             Each::Read => Operation::ReadMany {
                 keys: (self.begun..self.begun + keys).map(|key| self.key(key)).collect(),
-                level: self.level,
-            },
-            each => put(&self.arguments, each, self.begun, self.level),
+                level: None,
+            }
+            .wanting(self.level.clone()),
+            each => put(&self.arguments, each, self.begun, self.level.clone()),
         };
         self.begun += keys;
         self.open += 1;
@@ -147,10 +148,10 @@ impl Long {
 }
 
 /// The write of key number `number` of a command.
-pub(crate) fn put(arguments: &Arguments, each: Each, number: usize, level: Option<Level>) -> Operation {
+pub(crate) fn put(arguments: &Arguments, each: Each, number: usize, level: Option<Wanted>) -> Operation {
     let place = 1 + number * each.step();
     let value = (each == Each::Set).then(|| arguments.bytes(place + 1));
-    Operation::put(Key(arguments.bytes(place)), value).at(level)
+    Operation::put(Key(arguments.bytes(place)), value).wanting(level)
 }
 
 /// What the parts of a long read have returned so far.

@@ -1,6 +1,6 @@
 //! What clients asked and what they were told, with true times.
 use std::collections::VecDeque;
-use turnbuckle_core::{Answer, Answered, Key, Micros, Operation};
+use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Wanted};
 use turnbuckle_node::NodeId;
 
 /// An operation of a world, by its index in the history.
@@ -16,8 +16,10 @@ pub struct Record {
     pub session: u32,
     /// The node that was asked.
     pub node: NodeId,
-    /// The operation.
+    /// The operation. Of one that names several levels: at the level that was given, and before that at none.
     pub operation: Operation,
+    /// What it wants, if it names that.
+    pub wanted: Option<Wanted>,
     /// When it was asked, in true time.
     pub invoked: Micros,
     /// When the answer came, in true time, and the answer. `None`: none came, or not yet; a write may have happened.
@@ -63,6 +65,7 @@ impl Record {
             Operation::ReadMany { keys, .. } => format!("get {} keys", keys.len()),
             Operation::Scan { .. } => "scan".into(),
             Operation::Count => "count".into(),
+            Operation::First(_) => unreachable!("a record has the operation itself"),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use turnbuckle_core::{Answer, Key, Level, Levels, Micros, Operation, Session, Topology};
+use turnbuckle_core::{Answer, Key, Level, Levels, Micros, Operation, Session, Topology, Wanted};
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
@@ -105,7 +105,8 @@ pub struct Mixed {
     /// The percentage of reads at level `eventual`, whatever level the others are at. They do not count as seen by their client.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub careless: u64,
-    /// The percentage of reads at level `bounded(t)`, for different t from 10 ms to 10 s.
+    /// The percentage of reads at level `bounded(t)`, for different t from 10 ms to 10 s. Half of them name the default level as well, and a time after which
+    /// that is given.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub fresh: u64,
     /// The percentage of operations on one key, which all clients share.
@@ -593,26 +594,31 @@ impl Clients {
                 keys: (0..self.random.of(0..=mixed.many_keys))
                     .map(|_| key(&mut self.random))
                     .collect(),
-                level: read,
-            },
-            _ => Operation::Get {
-                key: key(&mut self.random),
-                level: read,
-            },
+                level: None,
+            }
+            .wanting(read),
+            _ => Operation::get(key(&mut self.random)).wanting(read),
         }
     }
 
     /// The level of a read. A level that the keyspace does not offer is not drawn.
-    fn read_level(&mut self, mixed: Mixed) -> Option<Level> {
+    fn read_level(&mut self, mixed: Mixed) -> Option<Wanted> {
         let offers = |level: Level| level.is_among(self.offered.reads);
         if mixed.careless > 0 && offers(Level::Eventual) && self.random.percent(mixed.careless) {
-            return Some(Level::Eventual);
+            return Some(Level::Eventual.into());
         }
         if mixed.fresh > 0 && offers(Level::Bounded(Micros(0))) && self.random.percent(mixed.fresh) {
             let bound = *self.random.pick(&[10, 50, 200, 1_000, 10_000]);
-            return Some(Level::Bounded(Micros::from_millis(bound)));
+            let bounded = Level::Bounded(Micros::from_millis(bound));
+            if self.random.percent(50) {
+                return Some(bounded.into());
+            }
+            // Some are given up before they are answered.
+            let within = Micros::from_millis(*self.random.pick(&[1, 20, 500]));
+            let chain = format!("{bounded} within {within} or {}", self.offered.reads[0]);
+            return Some(chain.parse().expect("it is a chain"));
         }
-        self.load.read
+        self.load.read.map(Wanted::Level)
     }
 
     /// Turn t of a pair is written by its first player if t is even, otherwise by the second, once that player has read turn t - 1. Until

@@ -3,8 +3,8 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Condition, Expiry, Failure, Freshness, Hidden, Hlc, Key, Level, Micros, Operation, Proof,
-    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, SiteId, VersionId,
+    Answer, Condition, Expiry, Failure, Freshness, Hidden, Hlc, Key, Micros, Operation, Proof, Protocol,
+    PutOptions, ReplicaId, ReplicaSet, Session, SiteId, VersionId, Wanted,
 };
 use turnbuckle_node::NodeId;
 
@@ -245,10 +245,10 @@ impl<S: Session> Script<S> {
     fn ask(
         &mut self,
         command: &Command,
-        make: impl FnOnce(Vec<Key>, Option<Bytes>, Option<Level>) -> Operation,
+        make: impl FnOnce(Vec<Key>, Option<Bytes>) -> Operation,
     ) -> Answered {
         let mut args = command.consume_args();
-        let level = args.take_key("level").map(str::parse).transpose()?;
+        let wanted = args.take_key("level").map(str::parse::<Wanted>).transpose()?;
         let later = args.take_key("later").is_some();
         let label = args.take_key("as").map(str::to_string);
         let options = match command.name.as_str() {
@@ -267,11 +267,11 @@ impl<S: Session> Script<S> {
             .flatten()
             .map(Bytes::from);
         let keys: Vec<Key> = words.iter().map(|word| Key::from(word.as_str())).collect();
-        let mut operation = make(keys, value, level);
+        let mut operation = make(keys, value);
         if options != PutOptions::default() {
             operation = operation.with(options);
         }
-        let id = self.there()?.invoke(client, operation);
+        let id = self.there()?.invoke(client, operation.wanting(wanted));
         self.labels.extend(label.map(|label| (label, id)));
         if command.name == "put" && !self.is_disturbed {
             self.first_write.get_or_insert(id);
@@ -588,20 +588,18 @@ impl<S: Session> Runner for Script<S> {
         let mut args = command.consume_args();
         match command.name.as_str() {
             "cluster" => self.cluster(command),
-            "put" | "del" => self.ask(command, |mut keys, value, level| {
-                let key = keys.pop().unwrap_or_else(|| Key::from(""));
-                Operation::put(key, value).at(level)
+            "put" | "del" => self.ask(command, |mut keys, value| {
+                Operation::put(keys.pop().unwrap_or_else(|| Key::from("")), value)
             }),
-            "get" => self.ask(command, |mut keys, _, level| Operation::Get {
-                key: keys.pop().unwrap_or_else(|| Key::from("")),
-                level,
+            "get" => self.ask(command, |mut keys, _| {
+                Operation::get(keys.pop().unwrap_or_else(|| Key::from("")))
             }),
-            "mget" => self.ask(command, |keys, _, level| Operation::ReadMany { keys, level }),
-            "scan" => self.ask(command, |_, _, _| Operation::Scan {
+            "mget" => self.ask(command, |keys, _| Operation::ReadMany { keys, level: None }),
+            "scan" => self.ask(command, |_, _| Operation::Scan {
                 cursor: 0,
                 count: 1000,
             }),
-            "count" => self.ask(command, |_, _, _| Operation::Count),
+            "count" => self.ask(command, |_, _| Operation::Count),
             "fill" => self.fill(command),
             "advance" => {
                 let time = args.next_pos().ok_or("a time is missing")?.parse()?;

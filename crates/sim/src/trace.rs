@@ -2,7 +2,9 @@
 use crate::{BEGINNING, Judge, OperationId, Record, World};
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
-use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, Route, Session, SiteId, Topology, VersionId};
+use turnbuckle_core::{
+    Answer, Key, Micros, Operation, Receipt, Route, Session, SiteId, Topology, VersionId, Wanted,
+};
 use turnbuckle_workload as trace;
 use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
 
@@ -94,11 +96,9 @@ impl Record {
             Some(Answer::Failed(_)) => Status::Unknown,
             Some(_) => Status::Ok,
         };
-        let (op, key, level) = match &self.operation {
-            Operation::Get { key, level } => (Op::Read, Some(key), *level),
-            Operation::Put {
-                key, value, level, ..
-            } => {
+        let (op, key) = match &self.operation {
+            Operation::Get { key, .. } => (Op::Read, Some(key)),
+            Operation::Put { key, value, .. } => {
                 let op = match (value, self.answer()) {
                     // These wrote nothing: they only saw what is there.
                     (_, Some(Answer::Unmet(_))) => Op::Read,
@@ -106,10 +106,10 @@ impl Record {
                     (Some(_), _) => Op::Write,
                     (None, _) => Op::Delete,
                 };
-                (op, Some(key), *level)
+                (op, Some(key))
             }
-            Operation::ReadMany { level, .. } => (Op::Snapshot, None, *level),
-            Operation::Scan { .. } | Operation::Count => return None,
+            Operation::ReadMany { .. } => (Op::Snapshot, None),
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => return None,
         };
         let returned = self.returned.as_ref();
         let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_ref());
@@ -168,7 +168,7 @@ impl Record {
             finish_ns: finished.map(|&(at, _)| nanos(at, self.places.1).max(start_ns)),
             status,
             version: version.map(|version| version_name(version, topology)),
-            level: level.map(|level| level.to_string()),
+            level: self.wanted.as_ref().map(Wanted::to_string),
             receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
             pipelined: self.pipelined,

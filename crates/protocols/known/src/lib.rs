@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(theta, Ok(Value::Interval(Micros::from_millis(5))));
         let unknown = read(KnownProtocol::Eventual, "theta", Given::Text("5ms")).expect_err("it has none");
         assert!(unknown.is_unknown);
-        assert_eq!(unknown.expected, "heartbeat");
+        assert_eq!(unknown.expected, "heartbeat, patience");
         for (name, given) in [
             ("theta", Given::Text("0ms")),
             ("theta", Given::Number(5)),

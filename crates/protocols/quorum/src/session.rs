@@ -221,8 +221,8 @@ impl<B: Backend> Dials<B> {
                     self.begin(cx, (tag, part as u32), key.clone(), true, B::read(key, given));
                 }
             }
-            Operation::Scan { .. } | Operation::Count => {
-                let why = "the gateway lists and counts keys, not the session";
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+                let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
         }
@@ -335,7 +335,7 @@ impl<B: Backend> Dials<B> {
             return;
         };
         if let Some(receipt) = receipt {
-            let asked = open.level;
+            let asked = open.level.into();
             let receipt = Receipt { asked, ..receipt };
             open.receipt = Some(match open.receipt.take() {
                 Some(so_far) => so_far.merged(receipt),

@@ -4,7 +4,6 @@ use super::{
     reply_help,
 };
 use crate::{call::Call, refusal::Refusal};
-use turnbuckle_core::Levels;
 
 pub(super) const CONSISTENCY: Spec = Spec {
     name: "consistency",
@@ -49,8 +48,9 @@ fn help(call: &mut Call<'_>) -> Result<(), Refusal> {
 
 fn show(call: &mut Call<'_>) -> Result<(), Refusal> {
     let keyspace = described(call, &call.connection.state.keyspace)?;
-    let read = call.connection.state.read.unwrap_or(keyspace.levels.read);
-    let write = call.connection.state.write.unwrap_or(keyspace.levels.write);
+    let state = &call.connection.state;
+    let read = state.read.clone().unwrap_or(keyspace.levels.read.into());
+    let write = state.write.clone().unwrap_or(keyspace.levels.write.into());
     call.reply(|writer| {
         writer.map(3);
         for (name, value) in [
@@ -68,13 +68,14 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
     if call.len().is_multiple_of(2) {
         return Err(usage());
     }
-    let Levels { reads, writes } = described(call, &call.connection.state.keyspace)?.levels.offered;
-    let (mut read, mut write) = (call.connection.state.read, call.connection.state.write);
+    let levels = described(call, &call.connection.state.keyspace)?.levels;
+    let state = &call.connection.state;
+    let (mut read, mut write) = (state.read.clone(), state.write.clone());
     for place in (1..call.len()).step_by(2) {
-        let (changed, offered) = if call.arguments.is(place, "READ") {
-            (&mut read, reads)
+        let (changed, is_write) = if call.arguments.is(place, "READ") {
+            (&mut read, false)
         } else if call.arguments.is(place, "WRITE") {
-            (&mut write, writes)
+            (&mut write, true)
         } else {
             return Err(usage());
         };
@@ -82,12 +83,10 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
             None
         } else {
             // If every later operation would be refused at this level, the level is refused now.
-            let level = call.level(place + 1)?;
-            Some(
-                level
-                    .offered_by(offered)
-                    .map_err(|failure| Refusal::from(&failure))?,
-            )
+            let wanted = call.level(place + 1)?;
+            let checked = levels.check(&wanted, is_write);
+            checked.map_err(|failure| Refusal::from(&failure))?;
+            Some(wanted)
         };
     }
     // Nothing is changed before the whole command is understood.

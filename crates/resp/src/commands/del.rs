@@ -23,7 +23,7 @@ pub(super) const UNLINK: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
     if end == 2 {
-        let delete = Operation::delete(call.key(1)?).at(call.write_level(level));
+        let delete = Operation::delete(call.key(1)?).wanting(call.write_level(level));
         return call.operate(Shape::Deleted, delete);
     }
     call.write_each(Each::Delete, level, end)

@@ -17,10 +17,7 @@ pub(super) const EXISTS: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
     if end == 2 {
-        let get = Operation::Get {
-            key: call.key(1)?,
-            level: call.read_level(level),
-        };
+        let get = Operation::get(call.key(1)?).wanting(call.read_level(level));
         return call.operate(Shape::Present, get);
     }
     call.read_each(Shape::Present, level, end)

@@ -16,9 +16,6 @@ pub(super) const GET: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let level = call.level_behind(2, "get")?;
-    let get = Operation::Get {
-        key: call.key(1)?,
-        level: call.read_level(level),
-    };
+    let get = Operation::get(call.key(1)?).wanting(call.read_level(level));
     call.operate(Shape::Value, get)
 }

@@ -21,6 +21,6 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         ..PutOptions::default()
     };
     let delete = Operation::delete(call.key(1)?);
-    let delete = delete.at(call.write_level(level)).with(options);
+    let delete = delete.with(options).wanting(call.write_level(level));
     call.operate(Shape::Previous, delete)
 }

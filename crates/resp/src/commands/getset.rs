@@ -21,6 +21,6 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         returns_previous: true,
         ..PutOptions::default()
     };
-    let put = put.at(call.write_level(level)).with(options);
+    let put = put.with(options).wanting(call.write_level(level));
     call.operate(Shape::Previous, put)
 }

@@ -17,14 +17,15 @@ pub(super) const ROTX: Spec = Spec {
 /// `MGET` that requires a snapshot, whatever the connection's level is. In a keyspace without snapshots, the refusal names the levels that it has.
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
-    let level = level.unwrap_or(Level::Causal);
-    if !level.promise().makes_snapshots() {
+    let wanted = level.unwrap_or(Level::Causal.into());
+    let loose = wanted.levels().find(|level| !level.promise().makes_snapshots());
+    if let Some(level) = loose {
         let offered = described(call, &call.connection.state.keyspace)?.levels.offered;
         return Err(Refusal::not_a_snapshot(level, offered));
     }
     let read = Operation::ReadMany {
         keys: (1..end).map(|place| call.key(place)).collect::<Result<_, _>>()?,
-        level: Some(level),
+        level: None,
     };
-    call.operate(Shape::Values, read)
+    call.operate(Shape::Values, read.wanting(wanted))
 }

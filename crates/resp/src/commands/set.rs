@@ -1,6 +1,6 @@
 use super::{Keys, PLAIN, Reads, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
-use turnbuckle_core::{Condition, Expiry, Level, Micros, Operation, PutOptions};
+use turnbuckle_core::{Condition, Expiry, Micros, Operation, PutOptions, Wanted};
 
 pub(super) const SET: Spec = Spec {
     name: "set",
@@ -18,20 +18,20 @@ pub(super) const SET: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let put = Operation::put(call.key(1)?, call.arguments.bytes(2));
     if call.len() == 3 {
-        return call.operate(Shape::Done, put.at(call.write_level(None)));
+        return call.operate(Shape::Done, put.wanting(call.write_level(None)));
     }
     let Behind { level, options } = behind(call)?;
     let shape = match options.returns_previous {
         true => Shape::Previous,
         false => Shape::Done,
     };
-    call.operate(shape, put.at(call.write_level(level)).with(options))
+    call.operate(shape, put.with(options).wanting(call.write_level(level)))
 }
 
 /// The arguments after the value.
 #[derive(Default)]
 struct Behind {
-    level: Option<Level>,
+    level: Option<Wanted>,
     options: PutOptions,
 }
 

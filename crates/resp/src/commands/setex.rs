@@ -28,6 +28,6 @@ fn run(call: &mut Call<'_>, command: &str, unit: Unit) -> Result<(), Refusal> {
         expiry: Some(Expiry::After(span)),
         ..PutOptions::default()
     };
-    let put = put.at(call.write_level(level)).with(options);
+    let put = put.with(options).wanting(call.write_level(level));
     call.operate(Shape::Done, put)
 }

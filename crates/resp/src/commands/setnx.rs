@@ -20,6 +20,6 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         condition: Some(Condition::Absent),
         ..PutOptions::default()
     };
-    let put = put.at(call.write_level(level)).with(options);
+    let put = put.with(options).wanting(call.write_level(level));
     call.operate(Shape::CarriedOut, put)
 }

@@ -16,9 +16,6 @@ pub(super) const TYPE: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let level = call.level_behind(2, "type")?;
-    let get = Operation::Get {
-        key: call.key(1)?,
-        level: call.read_level(level),
-    };
+    let get = Operation::get(call.key(1)?).wanting(call.read_level(level));
     call.operate(Shape::Kind, get)
 }

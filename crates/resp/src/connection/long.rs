@@ -4,7 +4,7 @@ use crate::long::{Each, Long};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{Answer, Answered, Level};
+use turnbuckle_core::{Answer, Answered, Wanted};
 
 impl Connection {
     /// Takes a command on many keys. It gets its place in the order of replies, and nothing of it begins yet.
@@ -12,7 +12,7 @@ impl Connection {
         &mut self,
         door: DoorId,
         each: Each,
-        level: Option<Level>,
+        level: Option<Wanted>,
         arguments: Arguments,
         keys: usize,
         state: SlotState,

@@ -118,6 +118,12 @@ impl World {
         if let Some(failure) = descriptor(keyspace).refusal(keyspace, &operation) {
             return (Answer::Failed(failure), None);
         }
+        let wanted = operation.wanted();
+        // Of a chain this world always gives the first level.
+        let operation = match operation {
+            Operation::First(first) => first.operation.at(first.chain.choices()[0].level),
+            operation => operation,
+        };
         let level = operation.level();
         let offered = Self::levels(keyspace);
         let named = level.map_or(Ok(offered[0]), |level| level.offered_by(offered));
@@ -127,7 +133,7 @@ impl World {
         };
         let map = self.maps.entry(keyspace.into()).or_default();
         let mut receipt = Receipt {
-            asked,
+            asked: wanted.unwrap_or(asked.into()),
             given: asked,
             version: None,
             server: ServerId::default(),
@@ -209,6 +215,7 @@ impl World {
                 );
             }
             Operation::Count => return (Answer::Count(map.len() as u64), None),
+            Operation::First(_) => unreachable!("it was taken apart"),
         };
         (answer, Some(receipt))
     }
@@ -257,7 +264,7 @@ impl Backend for World {
         Some(answered)
     }
 
-    fn divides_reads(&self, _: DoorId, _: Option<Level>) -> bool {
+    fn divides_reads(&self, _: DoorId, _: Option<&turnbuckle_core::Wanted>) -> bool {
         self.divides
     }
 

@@ -50,6 +50,7 @@ impl From<&Operation> for OperationKind {
             Operation::ReadMany { .. } => OperationKind::ReadMany,
             Operation::Scan { .. } => OperationKind::Scan,
             Operation::Count => OperationKind::Count,
+            Operation::First(first) => OperationKind::from(&first.operation),
         }
     }
 }
@@ -129,6 +130,17 @@ labels! {
         Atomic = "atomic",
         /// `linearizable`.
         Linearizable = "linearizable",
+        /// Several levels, of which the first that can be given is given.
+        Chain = "chain",
+    }
+}
+
+impl From<&Operation> for LevelLabel {
+    fn from(operation: &Operation) -> LevelLabel {
+        match operation {
+            Operation::First(_) => LevelLabel::Chain,
+            operation => LevelLabel::from(operation.level()),
+        }
     }
 }
 
@@ -166,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_label_is_the_name_of_its_level() {
-        for label in &LevelLabel::ALL[1..] {
+        for label in &LevelLabel::ALL[1..LevelLabel::ALL.len() - 1] {
             let name = match label {
                 LevelLabel::Replicas => "replicas(2)",
                 LevelLabel::Cpq => "cpq(0.5)",

@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, DoorId, Level, Operation, SiteId};
+use turnbuckle_core::{Answered, BadToken, DoorId, Operation, SiteId, Wanted};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
@@ -60,10 +60,11 @@ impl Backend for LoopBackend<'_> {
         self.event_loop.operate(door, tag, operation)
     }
 
-    fn divides_reads(&self, door: DoorId, level: Option<Level>) -> bool {
+    fn divides_reads(&self, door: DoorId, level: Option<&Wanted>) -> bool {
         let keyspace = door.keyspace as usize;
-        let level = level.unwrap_or(self.event_loop.levels[keyspace].read);
-        !level.promise().makes_snapshots()
+        let default = Wanted::Level(self.event_loop.levels[keyspace].read);
+        let mut levels = level.unwrap_or(&default).levels();
+        !levels.any(|level| level.promise().makes_snapshots())
     }
 
     fn grow_to(&mut self, bytes: usize) -> bool {

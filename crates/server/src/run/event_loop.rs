@@ -352,7 +352,7 @@ impl EventLoop {
         let started = Started {
             keyspace: door.keyspace as usize,
             kind: OperationKind::from(&operation),
-            level: LevelLabel::from(operation.level()),
+            level: LevelLabel::from(&operation),
             at: self.now().monotonic,
         };
         let mut answers = self.answers.borrow_mut();

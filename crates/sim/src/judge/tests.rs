@@ -72,6 +72,7 @@ impl Court {
         let id = OperationId(self.records.len());
         self.judge.invoked(id, &operation, self.now);
         self.records.push(Record {
+            wanted: None,
             client,
             session: 0,
             node: NodeId(site),
@@ -91,7 +92,7 @@ impl Court {
         let record = &mut self.records[id.0];
         let site = record.node.0;
         let receipt = Receipt {
-            asked: Level::Causal,
+            asked: Level::Causal.into(),
             given: Level::Causal,
             version,
             server: replica(site),

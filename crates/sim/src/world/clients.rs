@@ -1,7 +1,7 @@
 //! What clients do: ask, wait, move.
 use super::{Client, Event, index};
 use crate::{OperationId, Record, World, keyspaces::name_of};
-use turnbuckle_core::{Answer, Answered, Micros, Operation, Session};
+use turnbuckle_core::{Answer, Answered, Micros, Operation, Session, Wanted};
 use turnbuckle_node::NodeId;
 
 impl<S: Session> World<S> {
@@ -64,7 +64,11 @@ impl<S: Session> World<S> {
             node,
             before: self.judge.number(),
             pipelined: self.open_of(client).next().is_some(),
-            operation,
+            wanted: operation.wanted(),
+            operation: match operation {
+                Operation::First(first) => first.operation,
+                operation => operation,
+            },
             invoked: self.time,
             returned: None,
             places: (place, 0),
@@ -121,7 +125,8 @@ impl<S: Session> World<S> {
     /// The operation has reached its node, and the node handles it.
     pub(super) fn operate(&mut self, place: usize, id: OperationId) {
         let record = self.history.get(id);
-        let (client, operation) = (record.client, record.operation.clone());
+        let client = record.client;
+        let operation = record.operation.clone().wanting(record.wanted.clone());
         let now = self.now(place);
         let known = &mut self.clients[client];
         let process = self.machines[place].process.as_mut();
@@ -168,6 +173,10 @@ impl<S: Session> World<S> {
             let place = self.place_in_moment();
             let record = self.history.get_mut(id);
             assert!(record.returned.is_none(), "an operation is answered once");
+            if let (Some(Wanted::First(_)), Some(receipt)) = (&record.wanted, &answered.1) {
+                let given = receipt.given;
+                record.operation = record.operation.clone().at(given);
+            }
             record.returned = Some((self.time, answered));
             record.places.1 = place;
             let site = self.placement.site_of(record.node);

@@ -47,6 +47,8 @@ pub struct CopsSession {
     /// How long the operation waited until the context was confirmed.
     confirmed_after: Micros,
     confirming: Option<Confirming>,
+    /// The tag of the operation under way. What is answered about an earlier one, which was given up, is not looked at.
+    tag: u64,
 }
 
 /// An operation that waits until the versions of the context are confirmed.
@@ -204,8 +206,8 @@ impl CopsSession {
                 let why = "cops has no read-only transactions; read the keys one by one";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
-            Operation::Scan { .. } | Operation::Count => {
-                let why = "the gateway lists and counts keys, not the session";
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+                let why = "only the gateway carries this out";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
         };
@@ -260,6 +262,7 @@ impl Session for CopsSession {
             is_list: false,
             confirmed_after: Micros(0),
             confirming: None,
+            tag: 0,
         }
     }
 
@@ -292,6 +295,7 @@ impl Session for CopsSession {
         level: Level,
     ) {
         let eventual = level == Level::Eventual;
+        (self.tag, self.confirming) = (tag, None);
         self.confirmed_after = Micros(0);
         let must_confirm = self.moved || self.is_full_for(&operation);
         match must_confirm && !eventual && !self.context.is_empty() {
@@ -308,6 +312,9 @@ impl Session for CopsSession {
         _: ServerId,
         outcome: Outcome<Response>,
     ) {
+        if tag != self.tag {
+            return;
+        }
         if self.confirming.is_some() {
             return self.on_confirmed(cx, tag, part, outcome);
         }
@@ -438,7 +445,7 @@ mod tests {
         let replica = ReplicaId(1);
         let server = ServerId::default();
         let receipt = Receipt {
-            asked: given,
+            asked: given.into(),
             given,
             version: Some(VersionId { at: Hlc(at), replica }),
             server,

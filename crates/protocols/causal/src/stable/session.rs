@@ -204,8 +204,8 @@ impl<R: Rules> Session for TimedSession<R> {
                 });
                 cx.ask(tag, 0, server, request);
             }
-            Operation::Scan { .. } | Operation::Count => {
-                let why = "the gateway lists and counts keys, not the session";
+            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+                let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
         }

@@ -246,7 +246,7 @@ mod tests {
 
     fn begin(snapshots: &mut Snapshots, keys: Vec<Key>) -> u64 {
         let receipt = Receipt {
-            asked: Level::Causal,
+            asked: Level::Causal.into(),
             given: Level::Causal,
             version: None,
             server: ServerId::default(),
