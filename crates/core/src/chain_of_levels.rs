@@ -162,7 +162,7 @@ mod tests {
     fn nonsense_is_refused_with_what_was_expected() {
         let nine = ["one"; 9].join(" or ");
         for (text, expected) in [
-            ("", "causal, one"),
+            ("", "such as"),
             ("bounded(1s) or", "such as"),
             ("or causal", "such as"),
             ("bounded(1s) causal", "such as"),

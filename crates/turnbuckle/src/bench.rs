@@ -102,8 +102,8 @@ impl Bench<'_> {
     async fn run(&self) -> Result<(), Failure> {
         let greeting = Greeting {
             keyspace: self.arguments.keyspace.clone(),
-            read: self.arguments.read,
-            write: self.arguments.write,
+            read: self.arguments.read.clone(),
+            write: self.arguments.write.clone(),
             receipts: self.arguments.trace.is_some(),
         };
         let targets = self.look_up_targets(&greeting).await?;

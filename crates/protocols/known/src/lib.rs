@@ -12,7 +12,7 @@ use turnbuckle_core::{
 use turnbuckle_quorum::QuorumSession;
 
 /// The kinds of keyspaces. A cluster without a configuration has a keyspace of each kind, and a new connection is in the first.
-pub const KINDS: &[&str] = &["causal", "eventual"];
+pub const KINDS: &[&str] = &["causal", "eventual", "quorum"];
 
 /// Defines [`KnownProtocol`], from a line for each protocol. The name of a kind of keyspace stands for its first protocol.
 macro_rules! protocols {

@@ -303,9 +303,9 @@ impl Client {
         };
         let greeting = &self.shared.greeting;
         let level = if job.op == Op::Read {
-            greeting.read
+            &greeting.read
         } else {
-            greeting.write
+            &greeting.write
         };
         let is_written = tally.record(Finished {
             session: self.session(lane),
@@ -313,7 +313,7 @@ impl Client {
             op: job.op,
             key: job.key.clone(),
             value: job.value.clone().or(found),
-            level: level.map(|level| level.to_string()),
+            level: level.as_ref().map(|level| level.to_string()),
             sent_ns,
             answered_ns,
             status,

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use turnbuckle_core::Level;
+use turnbuckle_core::Wanted;
 use turnbuckle_workload::{Arrival, BadName, ClientId, Distribution, Rate, Spacing, ValueSize, Workload};
 
 const EXAMPLES: &str = "\
@@ -34,12 +34,12 @@ pub(crate) struct Arguments {
     /// The keyspace to SELECT
     #[arg(long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
-    /// The level of reads, such as causal or bounded(2s)
+    /// The level of reads, such as causal or bounded(2s), or several as in "bounded(100ms) or causal"
     #[arg(long, value_name = "LEVEL")]
-    pub(crate) read: Option<Level>,
+    pub(crate) read: Option<Wanted>,
     /// The level of writes
     #[arg(long, value_name = "LEVEL")]
-    pub(crate) write: Option<Level>,
+    pub(crate) write: Option<Wanted>,
     /// How many clients, each with its own connection [default: the workload's, else 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(ClientId::MAX)))]
     pub(crate) clients: Option<u16>,

@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, Trouble};
 use std::str::FromStr;
-use turnbuckle_core::Level;
+use turnbuckle_core::Wanted;
 use turnbuckle_resp::Value;
 
 /// `host:port`.
@@ -35,8 +35,8 @@ pub(crate) struct Target {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Greeting {
     pub(crate) keyspace: Option<String>,
-    pub(crate) read: Option<Level>,
-    pub(crate) write: Option<Level>,
+    pub(crate) read: Option<Wanted>,
+    pub(crate) write: Option<Wanted>,
     /// Whether a receipt is wanted with each reply.
     pub(crate) receipts: bool,
 }
@@ -68,7 +68,7 @@ impl Greeting {
         }
         if self.read.is_some() || self.write.is_some() {
             let mut command = vec!["CONSISTENCY".to_owned()];
-            for (word, level) in [("READ", self.read), ("WRITE", self.write)] {
+            for (word, level) in [("READ", &self.read), ("WRITE", &self.write)] {
                 if let Some(level) = level {
                     command.extend([word.to_owned(), level.to_string()]);
                 }

@@ -83,7 +83,7 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     let is_write = command.first().is_some_and(|name| is_write(name));
     let mut first = claim.given.clone();
     if claim.given != claim.asked {
-        first += &format!(" ({} was asked for)", claim.asked);
+        first += &format!(" ('{}' was asked for)", claim.asked);
     }
     let replica = claim.server.as_deref().unwrap_or("unknown");
     let done = if is_write { "written" } else { "read" };
