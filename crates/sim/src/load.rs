@@ -62,9 +62,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// Whether some reads are at level `eventual`, whatever level the others are at.
+    /// Whether some reads are at level `eventual` or `bounded(t)`, whatever level the others are at.
     pub fn is_careless(&self) -> bool {
-        matches!(self.kind, Kind::Mixed(mixed) if mixed.careless > 0)
+        matches!(self.kind, Kind::Mixed(mixed) if mixed.careless > 0 || mixed.fresh > 0)
     }
 }
 

@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Micros, Settings};
+use turnbuckle_core::{Descriptor, Level, Levels, Micros, Settings};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -115,6 +115,26 @@ impl Draw {
             world.replica_sites = Some(random.of(2..=world.sites.len() as u64 - 1) as u16);
             world.partitions = world.partitions.max(world.sites.len() as u16);
         }
+        self
+    }
+
+    /// Lets half of the worlds use another level than the protocol's default, if operations choose how many replicas take part. With fewer levels, clients mix
+    /// them in every world.
+    pub fn at_levels(mut self, offered: Levels) -> Draw {
+        let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6C65_7665);
+        let asks_several = |level: &Level| level.replicas_needed(3) > 1;
+        if !offered.reads.iter().any(asks_several) || random.percent(50) {
+            return self;
+        }
+        let level = match *random.pick(offered.reads) {
+            Level::Bounded(_) => Level::Bounded(Micros::from_millis(*random.pick(&[20, 200, 2_000]))),
+            Level::Delay(_) => Level::Delay(Micros::from_millis(20)),
+            Level::Replicas(_) => Level::Replicas(2),
+            Level::Cpq(_) => Level::Cpq(500_000),
+            level => level,
+        };
+        self.load.read = Some(level);
+        self.load.write = level.is_among(offered.writes).then_some(level);
         self
     }
 

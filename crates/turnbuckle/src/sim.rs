@@ -388,7 +388,13 @@ fn scenario(
 ) -> Scenario {
     let mut scenario = match file {
         Some(file) => file.scenario.clone(),
-        None => Draw::new(seed).placed_for(protocol.descriptor()).scenario(),
+        None => {
+            let draw = Draw::new(seed).placed_for(protocol.descriptor());
+            match level {
+                Some(_) => draw.scenario(),
+                None => draw.at_levels(protocol.levels()).scenario(),
+            }
+        }
     };
     scenario.world.seed = seed;
     let Levels { reads, writes } = protocol.levels();
