@@ -50,8 +50,9 @@ impl Call<'_> {
             let offered = keyspace.map(|keyspace| keyspace.levels.offered.all().map(Level::form));
             let offered: Vec<String> = offered.into_iter().flatten().collect();
             let kind = |level: &str| level.split('(').next().map(str::to_lowercase);
-            match offered.iter().any(|level| kind(level) == kind(&bad.found)) {
-                // The keyspace has such a level, and its argument is wrong.
+            let is_chain = bad.found.contains(' ');
+            match is_chain || offered.iter().any(|level| kind(level) == kind(&bad.found)) {
+                // The keyspace has such a level, and its argument is wrong. Or the form of a chain is wrong.
                 true => Refusal::bad_argument(&bad),
                 false => Refusal::bad_level(&bad.found, name, &offered),
             }

@@ -18,7 +18,7 @@
 //! - **The entry rises only when r has everything that q has.** What q has of a coordinator is what its stream has brought there. What r has is what the
 //!   coordinator's last mark promised. A mark waits while its sender is being sent back what it lost, so nothing below it comes later.
 //! - **How many entries are needed.** A write that k replicas had stored when it was acknowledged is missed only if none of those k counts. So N - k + 1
-//!   replicas must be fresh, r itself among them (NOTES: N - W + 1). The receipt says what k was: `covers`.
+//!   replicas must be fresh, r itself among them. The receipt says what k was: `covers`.
 //! - **If the bound is not proven**, the read asks a majority, as at level `quorum`. It never waits for the exchange.
 //! - **After a restart** q does not know how far it has acknowledged a coordinator's stream, until it hears a mark of that coordinator. Until then it
 //!   answers no round.
@@ -36,21 +36,24 @@ use turnbuckle_core::{
 };
 use turnbuckle_streams::Mark;
 
-/// The exchange goes on for this number of rounds after the last read that wanted it, at least.
-const IDLE_ROUNDS: u64 = 100;
+/// The exchange goes on for this long after the last read that wanted it.
+const IDLE: Micros = Micros::from_millis(30_000);
 
 /// For this number of heartbeats after a round, the heartbeats to the peer that asked carry the answer.
 const ANSWER_AGAIN: u32 = 20;
 
-/// The most rounds that are remembered, and the most answers of one peer that wait.
-const MAX_OPEN: usize = 64;
+/// The most rounds that are remembered. Answers to earlier ones come too late.
+const MAX_ROUNDS: usize = 4_096;
+
+/// The most answers of one peer that wait.
+const MAX_WAITING: usize = 64;
 
 /// What a replica knows of the freshness of what it has.
 #[derive(Default)]
 pub(crate) struct Exchange {
-    /// Whether rounds are asked, and the round in which a read last wanted it.
-    pub is_on: bool,
-    wanted_in: u64,
+    /// Whether rounds are asked, and when a read last wanted that, in monotonic time.
+    is_on: bool,
+    wanted_at: Micros,
     /// The last round.
     round: u64,
     /// When each of the last rounds was asked, in monotonic time.
@@ -160,7 +163,7 @@ impl Quorum {
 
     /// A read at `bounded(t)` has come: the exchange is needed.
     fn want_exchange(&mut self, cx: &mut Cx<'_>) {
-        self.exchange.wanted_in = self.exchange.round;
+        self.exchange.wanted_at = cx.now.monotonic;
         if !self.exchange.is_on {
             self.exchange.is_on = true;
             self.ask_round(cx);
@@ -170,13 +173,13 @@ impl Quorum {
     /// Asks every peer how far it is.
     pub(crate) fn ask_round(&mut self, cx: &mut Cx<'_>) {
         let exchange = &mut self.exchange;
-        if exchange.round >= exchange.wanted_in + IDLE_ROUNDS {
+        if cx.now.monotonic >= exchange.wanted_at + IDLE {
             exchange.is_on = false;
             return;
         }
         exchange.round += 1;
         exchange.asked_at.push_back((exchange.round, cx.now.monotonic));
-        if exchange.asked_at.len() > MAX_OPEN {
+        if exchange.asked_at.len() > MAX_ROUNDS {
             exchange.asked_at.pop_front();
         }
         let round = exchange.round;
@@ -258,7 +261,13 @@ impl Quorum {
     /// A peer's answer to a round. Its mark has been handled.
     pub(crate) fn on_held(&mut self, cx: &mut Cx<'_>, from: ReplicaId, held: &Held) {
         let exchange = &mut self.exchange;
-        let asked = exchange.asked_at.iter().find(|(number, _)| *number == held.round);
+        // Rounds are numbered one after the other.
+        let first = exchange.asked_at.front().map_or(0, |&(number, _)| number);
+        let place = held
+            .round
+            .checked_sub(first)
+            .and_then(|place| usize::try_from(place).ok());
+        let asked = place.and_then(|place| exchange.asked_at.get(place));
         let Some(&(_, asked_at)) = asked else {
             return;
         };
@@ -268,7 +277,7 @@ impl Quorum {
         };
         let peer = exchange.peers.entry(from).or_default();
         // The oldest are kept: they are the first of which everything is here.
-        if peer.waiting.len() < MAX_OPEN {
+        if peer.waiting.len() < MAX_WAITING {
             let entries = held.entries.iter();
             let entries = entries.map(|entry| (ReplicaId(entry.replica as u16), Hlc(entry.until)));
             peer.waiting.push_back((asked_at, entries.collect()));
