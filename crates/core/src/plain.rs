@@ -248,6 +248,10 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
     const LEVELS: Levels = P::LEVELS;
     const OVERLAPS: bool = P::OVERLAPS;
 
+    fn overlaps_at(level: Level) -> bool {
+        P::OVERLAPS && !matches!(level, Level::Bounded(_))
+    }
+
     fn open(_: &P::Config, _: SiteId, topology: Topology, _: SessionId) -> PlainSession<P> {
         PlainSession {
             topology,

@@ -25,6 +25,11 @@ pub trait Session: Sized + Send + 'static {
     /// replica that they go to.
     const OVERLAPS: bool;
 
+    /// The same for operations at one level. A replica may answer later operations on the key before one that it has parked.
+    fn overlaps_at(_level: Level) -> bool {
+        Self::OVERLAPS
+    }
+
     /// A new session at site `home`.
     fn open(
         config: &<Self::Protocol as Protocol>::Config,

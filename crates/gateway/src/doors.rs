@@ -158,7 +158,12 @@ impl<S: Session> Doors<S> {
             return;
         };
         door.open.push_back((tag, false));
-        if !S::OVERLAPS {
+        // Each attempt of a chain comes to the session behind everything that was passed on before it.
+        let overlaps = match &operation {
+            Operation::First(_) => false,
+            operation => S::OVERLAPS && self.levels.resolve(operation).is_ok_and(S::overlaps_at),
+        };
+        if !overlaps {
             door.busy = Some(Busy { tag, ask: None });
         }
         let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
@@ -386,6 +391,10 @@ impl<S: Session> Doors<S> {
     /// another.
     fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
         loop {
+            let waits = |door: &mut Door<S>| !door.queue.is_empty();
+            if !self.doors.find(door_number).is_some_and(waits) {
+                return;
+            }
             self.hear_ahead(now, door_number);
             let Some(door) = self.doors.find(door_number) else {
                 return;
@@ -451,10 +460,7 @@ impl<S: Session> Doors<S> {
             let is_done = taken.is_empty() && again.is_empty();
             for (door, tag) in again {
                 self.attempt(now, door, tag, answers);
-                // It may be over already.
-                if !S::OVERLAPS {
-                    self.advance(now, door, answers);
-                }
+                self.advance(now, door, answers);
             }
             for Delivery { id, answer } in taken.drain(..) {
                 let Some(mut ask) = self.asks.remove(id.number()) else {
@@ -464,9 +470,7 @@ impl<S: Session> Doors<S> {
                     Delivered::Response(outcome) => self.on_response(now, &mut ask, outcome, answers),
                     Delivered::Surveyed(surveyed) => self.on_surveyed(&ask, surveyed, answers),
                 }
-                if !S::OVERLAPS {
-                    self.advance(now, ask.door, answers);
-                }
+                self.advance(now, ask.door, answers);
             }
             self.taken = taken;
             if is_done {
@@ -631,9 +635,7 @@ impl<S: Session> AnyDoors for Doors<S> {
                 .on_timer(&mut self.shared_state.context(now, &mut steps), timer);
             self.perform(now, door_number, &mut steps, answers);
             self.steps = steps;
-            if !S::OVERLAPS {
-                self.advance(now, door_number, answers);
-            }
+            self.advance(now, door_number, answers);
         }
         while let Some((door_number, tag)) = self.limits.take_due(now.monotonic) {
             self.keyspace.attend(self.options.loop_index);
@@ -651,9 +653,7 @@ impl<S: Session> AnyDoors for Doors<S> {
                 None,
                 answers,
             );
-            if !S::OVERLAPS {
-                self.advance(now, door_number, answers);
-            }
+            self.advance(now, door_number, answers);
         }
         self.drain(now, answers);
     }
@@ -680,9 +680,7 @@ impl<S: Session> AnyDoors for Doors<S> {
                 true => self.on_surveyed(&ask, Err(why), answers),
                 false => self.on_response(now, &mut ask, Outcome::Lost(why), answers),
             }
-            if !S::OVERLAPS {
-                self.advance(now, ask.door, answers);
-            }
+            self.advance(now, ask.door, answers);
         }
         self.drain(now, answers);
     }

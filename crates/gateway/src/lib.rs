@@ -19,6 +19,8 @@
 //! Order: if the protocol's operations may overlap ([`Session::OVERLAPS`]), all of them are passed on when they come in, and the lane of a key keeps
 //! the order of the key's operations. Otherwise each operation waits until the session has heard the outcome of the one before.
 //!
+//! An operation that names several levels, or one at a level at which replicas park requests, is waited for in any case.
+//!
 //! [`Session::OVERLAPS`]: turnbuckle_core::Session::OVERLAPS
 mod attempts;
 mod doors;

@@ -6,7 +6,7 @@
 //!    one session may see more than another (reads promise causality), this is demanded of each session instead, wherever it goes.
 //! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, no site shows a
 //!    version that is older than that delete.
-//! 4. **Values are real.** What is read was written, to that key, and carries one version only.
+//! 4. **Values are real.** What is read was written, to that key, and carries one version only. No client reads what it asked to write after the read.
 //! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer. And a write that
 //!    a replica acknowledges is stamped above those that it had acknowledged before. Otherwise the older write of the two would be the last
 //!    one.
@@ -193,6 +193,8 @@ struct Loss {
 struct Written {
     value: Value,
     begun: Micros,
+    /// The first operation that asked for the write, and its client.
+    by: (OperationId, usize),
 }
 
 #[derive(Clone, Copy)]
@@ -331,7 +333,7 @@ impl Judge {
 
     // ---- what happens ---------------------------------------------------------------------------------------
 
-    pub(crate) fn invoked(&mut self, id: OperationId, operation: &Operation, now: Micros) {
+    pub(crate) fn invoked(&mut self, id: OperationId, client: usize, operation: &Operation, now: Micros) {
         if self.sleeps {
             return;
         }
@@ -353,6 +355,7 @@ impl Judge {
         let first = Written {
             value: Value::Once(None),
             begun: now,
+            by: (id, client),
         };
         written
             .and_modify(|known| match known.value {
@@ -594,6 +597,21 @@ impl Judge {
             self.learn(&seen.key, value, version, seen.over);
         }
         let (id, key) = (seen.id.0, &seen.key);
+        if let Some(Written {
+            value: Value::Once(_),
+            by: (writer, client),
+            ..
+        }) = self.values.get(&(key.clone(), value.clone()))
+            && *client == seen.client
+            && *writer > seen.id
+        {
+            let words = format!(
+                "operation {id} of client {client} read a value of {key} that the client asked to write after it, by operation {}",
+                writer.0
+            );
+            self.report(Rule::RealValues, words);
+        }
+        let (id, key) = (seen.id.0, &seen.key);
         let version = match self.values.get(&(key.clone(), value.clone())) {
             Some(Written {
                 value: Value::Once(known),
@@ -632,6 +650,7 @@ impl Judge {
             Some(Written {
                 value: Value::Once(known),
                 begun,
+                ..
             }) => {
                 is_new = known.is_none();
                 let first = *known.get_or_insert(version);

@@ -82,7 +82,8 @@ pub type QuorumSession = Dials<Quorum>;
 /// **Pipelines.** Operations that a client sends without waiting overlap, and take effect in the order in which they were sent. A replica may need several
 /// steps for an operation, and operations of one key may overtake each other there. So an operation waits for the earlier ones on its key, with one
 /// exception: reads of one key may overlap. If a later one is answered first, and the earlier one then shows a newer version, the later one shows that
-/// version too. The replica had it in time: neither was answered to the client before.
+/// version too. The replica had it in time: neither was answered to the client before. If the earlier one shows nothing, and no version, it is not known
+/// whether that is newer. Then the later one is asked for again.
 ///
 /// An operation at a level that promises an order across keys, such as `atomic`, is alone: it waits for all earlier operations, and all later ones wait
 /// for it.
@@ -125,6 +126,8 @@ struct Part<B: Backend> {
     tag: u64,
     part: u32,
     is_read: bool,
+    /// The level at which the store carries it out.
+    given: Level,
     state: State<B>,
 }
 
@@ -205,11 +208,12 @@ impl<B: Backend> Dials<B> {
         match operation {
             Operation::Get { key, .. } => {
                 self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key.clone(), true, B::read(key, given));
+                self.begin(cx, (tag, 0), key.clone(), (true, given), B::read(key, given));
             }
             Operation::Put { key, value, .. } => {
                 self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key.clone(), false, B::write(key, value, given));
+                let request = B::write(key.clone(), value, given);
+                self.begin(cx, (tag, 0), key, (false, given), request);
             }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 cx.answer(tag, Answer::Values(Vec::new()), None)
@@ -218,7 +222,8 @@ impl<B: Backend> Dials<B> {
                 self.open.insert(tag, open(keys.clone(), true));
                 for (part, key) in keys.into_iter().enumerate() {
                     let given = self.given(level);
-                    self.begin(cx, (tag, part as u32), key.clone(), true, B::read(key, given));
+                    let request = B::read(key.clone(), given);
+                    self.begin(cx, (tag, part as u32), key, (true, given), request);
                 }
             }
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
@@ -243,13 +248,14 @@ impl<B: Backend> Dials<B> {
         cx: &mut SessionContext<'_, Self>,
         (tag, part): (u64, u32),
         key: Key,
-        is_read: bool,
+        (is_read, given): (bool, Level),
         request: B::Request,
     ) {
         let new = Part {
             tag,
             part,
             is_read,
+            given,
             state: State::Waits(request),
         };
         self.keys.entry(key.clone()).or_default().push_back(new);
@@ -307,7 +313,7 @@ impl<B: Backend> Dials<B> {
                 if part.is_read {
                     on_key
                         .iter_mut()
-                        .for_each(|later| later.raise(&answer, receipt.as_ref()));
+                        .for_each(|later| later.raise(key, &answer, receipt.as_ref()));
                 }
                 over.push((part.tag, part.part, answer, receipt));
             }
@@ -376,11 +382,17 @@ impl<B: Backend> Dials<B> {
 
 impl<B: Backend> Part<B> {
     /// An earlier read of the key has shown this.
-    fn raise(&mut self, earlier: &Answer, its_receipt: Option<&Receipt>) {
-        if let State::Answered(answer @ Answer::Value(_), Some(receipt)) = &mut self.state
-            && let Some(earlier_receipt) = its_receipt
-            && receipt.version < earlier_receipt.version
-        {
+    fn raise(&mut self, key: &Key, earlier: &Answer, its_receipt: Option<&Receipt>) {
+        let State::Answered(answer @ Answer::Value(_), Some(receipt)) = &mut self.state else {
+            return;
+        };
+        let Some(earlier_receipt) = its_receipt else {
+            return;
+        };
+        if earlier_receipt.version.is_none() && receipt.version.is_some() {
+            // Nothing, without a version: maybe a newer delete that is forgotten. If so, no replica shows the older value any more.
+            self.state = State::Waits(B::read(key.clone(), self.given));
+        } else if receipt.version < earlier_receipt.version {
             *answer = earlier.clone();
             // What this answer had proven is true of a newer version, too.
             receipt.version = earlier_receipt.version;

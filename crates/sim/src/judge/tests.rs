@@ -70,7 +70,7 @@ impl Court {
     fn ask(&mut self, client: usize, site: u16, operation: Operation) -> OperationId {
         self.now = self.now + Micros(1_000);
         let id = OperationId(self.records.len());
-        self.judge.invoked(id, &operation, self.now);
+        self.judge.invoked(id, client, &operation, self.now);
         self.records.push(Record {
             wanted: None,
             client,

@@ -81,7 +81,8 @@ impl<S: Session> World<S> {
             self.over.push(id);
             return id;
         }
-        self.judge.invoked(id, &self.history.get(id).operation, self.time);
+        self.judge
+            .invoked(id, client, &self.history.get(id).operation, self.time);
         self.open.insert(id);
         let machine = &mut self.machines[place];
         let begins = self.time.max(machine.paused_until);
