@@ -3,7 +3,7 @@
 //! An operation may name several levels. The first that can be given is given, and the receipt says which. This is the consistency part of Pileus'
 //! service level agreements (Terry et al., SOSP 2013), in one line.
 use crate::{BadLevel, Level, Micros, Operation};
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, ops::RangeInclusive, str::FromStr, sync::Arc};
 
 /// What an operation asks for: one level, or the first of several that can be given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,6 +40,9 @@ impl Chain {
     /// The most levels of a chain.
     pub const MAX: usize = 8;
 
+    /// The times that a level may have.
+    const TIMES: RangeInclusive<Micros> = Micros::from_millis(1)..=Micros::from_millis(60_000);
+
     /// The levels, the first one first.
     pub fn choices(&self) -> &[Choice] {
         &self.0
@@ -47,6 +50,19 @@ impl Chain {
 }
 
 impl Wanted {
+    /// Of two levels that were given, the one that is less what was asked for: the later one of a chain, or the one that was not asked for.
+    pub(crate) fn weaker(&self, one: Level, other: Level) -> Level {
+        let place = |level: Level| {
+            self.levels()
+                .position(|wanted| wanted == level)
+                .unwrap_or(usize::MAX)
+        };
+        match place(one) < place(other) {
+            true => other,
+            false => one,
+        }
+    }
+
     /// The level, or the levels of the chain.
     pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
         let (one, chain) = match self {
@@ -121,8 +137,8 @@ impl FromStr for Wanted {
                 };
                 let within = match within.map(str::parse::<Micros>) {
                     None => None,
-                    Some(Ok(time)) if time > Micros(0) => Some(time),
-                    Some(_) => return Err(bad("a time above 0 after 'within', such as 20ms")),
+                    Some(Ok(time)) if Chain::TIMES.contains(&time) => Some(time),
+                    Some(_) => return Err(bad("a time from 1ms to 60s after 'within', such as 20ms")),
                 };
                 let level = level.parse()?;
                 Ok(Choice { level, within })
@@ -167,8 +183,9 @@ mod tests {
             ("or causal", "such as"),
             ("bounded(1s) causal", "such as"),
             ("bounded(1s) within causal", "such as"),
-            ("bounded(1s) within 20 or causal", "a time above 0"),
-            ("bounded(1s) within 0ms or causal", "a time above 0"),
+            ("bounded(1s) within 20 or causal", "a time from 1ms"),
+            ("bounded(1s) within 61s or causal", "a time from 1ms"),
+            ("bounded(1s) within 0ms or causal", "a time from 1ms"),
             ("bounded(1s) within 20ms", "another level after"),
             ("bounded(1s) or strong", "causal, one"),
             (&nine, "at most 8 levels"),

@@ -335,6 +335,10 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
         }
     }
 
+    fn give_up(&mut self, _: &mut SessionContext<'_, Self>, tag: u64) {
+        self.gathering.remove(&tag);
+    }
+
     fn token(&self, _: &mut BytesMut) {}
 }
 

@@ -154,11 +154,7 @@ impl Receipt {
     /// Two answers' receipts as one. Of each claim it has the weaker one; its version and server are those of `other`.
     pub fn merged(self, other: Receipt) -> Receipt {
         Receipt {
-            given: if self.asked == self.given {
-                other.given
-            } else {
-                self.given
-            },
+            given: self.asked.weaker(self.given, other.given),
             route: if self.route == Route::Forwarded {
                 self.route
             } else {

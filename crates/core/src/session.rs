@@ -43,9 +43,6 @@ pub trait Session: Sized + Send + 'static {
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken>;
 
     /// A client asks for an operation, at a level that the keyspace offers.
-    ///
-    /// A read may have been given up before, for this operation, and still be under way ([`crate::ChainOfLevels`]): what is answered about it is not
-    /// told to the client.
     fn on_operation(
         &mut self,
         cx: &mut SessionContext<'_, Self>,
@@ -53,6 +50,10 @@ pub trait Session: Sized + Send + 'static {
         operation: Operation,
         level: Level,
     );
+
+    /// A read is given up, because it has taken longer than its level's time ([`crate::Choice`]). It need not be answered, and no more answers to its questions
+    /// come.
+    fn give_up(&mut self, _: &mut SessionContext<'_, Self>, _tag: u64) {}
 
     /// Whether the session may get an answer before it is durable. A replica on this node has carried out the operation, and holds this answer until
     /// it is durable. If this is true, the session gets the answer now, by [`Session::on_response`], and may begin its next operation. The client

@@ -22,6 +22,14 @@ impl<T: Copy + Ord> Timers<T> {
         self.find_next();
     }
 
+    /// Forgets a timer, if it is set.
+    pub fn cancel(&mut self, timer: T) {
+        if let Some(due) = self.due.remove(&timer) {
+            self.queue.remove(&(due, timer));
+            self.find_next();
+        }
+    }
+
     /// When the first timer is due.
     pub fn next(&self) -> Option<Micros> {
         self.next

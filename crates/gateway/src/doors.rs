@@ -1,6 +1,6 @@
 //! The doors to one keyspace.
 use crate::{
-    attempts::{Attempts, Next, split, tag_of},
+    attempts::{Attempts, Next, is_attempt},
     gateway::{Answers, GatewayOptions},
     shared_state::SharedState,
     slab::Slab,
@@ -53,8 +53,8 @@ pub(crate) struct Doors<S: Session> {
     timers: Timers<(u64, S::Timer)>,
     /// When to give up attempts, by door and by the session's tag.
     limits: Timers<(u64, u64)>,
-    /// The operations, by door and tag, whose next level is to be tried.
-    again: Vec<(u64, u64)>,
+    /// The doors at which the next level of a chain is to be tried.
+    again: Vec<u64>,
     /// The source of the sessions' numbers.
     random: ChaCha8Rng,
     /// A buffer that is emptied and used again.
@@ -211,7 +211,7 @@ impl<S: Session> Doors<S> {
                 match refused.map_or_else(|| self.levels.check(&wanted, is_write), Err) {
                     Ok(()) => {
                         door.attempts.begin(tag, first);
-                        self.attempt(now, door_number, tag, answers);
+                        self.attempt(now, door_number, answers);
                     }
                     Err(failure) => {
                         self.answer(door_number, tag, Answer::Failed(failure), None, answers);
@@ -237,14 +237,13 @@ impl<S: Session> Doors<S> {
     }
 
     /// Tries the operation of a chain at its next level.
-    fn attempt(&mut self, now: Now, door_number: u64, tag: u64, answers: &mut Answers) {
+    fn attempt(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
         let Some(door) = self.doors.find(door_number) else {
             return;
         };
-        let Some((number, operation, choice)) = door.attempts.current(tag) else {
+        let Some((tag, operation, choice)) = door.attempts.next() else {
             return;
         };
-        let tag = tag_of(tag, number);
         if let Some(within) = choice.within {
             self.limits.set((door_number, tag), now.monotonic + within);
         }
@@ -253,6 +252,26 @@ impl<S: Session> Doors<S> {
         door.session.on_operation(&mut cx, tag, operation, choice.level);
         self.perform(now, door_number, &mut steps, answers);
         self.steps = steps;
+    }
+
+    /// The time of an attempt is over: its questions are forgotten, and the session is told.
+    fn give_up(&mut self, now: Now, door_number: u64, tag: u64, answers: &mut Answers) {
+        let Some(door) = self.doors.find(door_number) else {
+            return;
+        };
+        let Some((asks, why)) = door.attempts.late(tag) else {
+            return;
+        };
+        let mut steps = std::mem::take(&mut self.steps);
+        door.session
+            .give_up(&mut self.shared_state.context(now, &mut steps), tag);
+        for ask in asks {
+            self.asks.remove(ask);
+        }
+        self.perform(now, door_number, &mut steps, answers);
+        self.steps = steps;
+        let failure = Failure::Unavailable(why);
+        self.answer(door_number, tag, Answer::Failed(failure), None, answers);
     }
 
     fn perform(&mut self, now: Now, door: u64, steps: &mut Vec<SessionStep<S>>, answers: &mut Answers) {
@@ -322,7 +341,11 @@ impl<S: Session> Doors<S> {
             is_survey,
             ahead: None,
         })?;
-        if !S::OVERLAPS
+        if is_attempt(tag) {
+            if let Some(door) = self.doors.find(door) {
+                door.attempts.asked(tag, number);
+            }
+        } else if !S::OVERLAPS
             && let Some(door) = self.doors.find(door)
             && let Some(busy) = &mut door.busy
             && busy.tag == tag
@@ -343,17 +366,20 @@ impl<S: Session> Doors<S> {
         let Some(door) = self.doors.find(door_number) else {
             return;
         };
-        let (tag, number) = split(tag);
-        let answer = match number == 0 && !door.attempts.has(tag) {
-            true => answer,
-            false => match door.attempts.answered(tag, number, answer) {
-                Next::Answer(answer, first) => {
+        let (tag, answer) = match is_attempt(tag) {
+            false => (tag, answer),
+            true => match door.attempts.answered(tag, answer) {
+                Next::Answer(of, answer, first) => {
+                    self.limits.cancel((door_number, tag));
                     if let Some(receipt) = &mut receipt {
                         receipt.asked = Wanted::First(first.chain);
                     }
-                    answer
+                    (of, answer)
                 }
-                Next::TryAgain => return self.again.push((door_number, tag)),
+                Next::TryAgain => {
+                    self.limits.cancel((door_number, tag));
+                    return self.again.push(door_number);
+                }
                 Next::Nothing => return,
             },
         };
@@ -458,8 +484,8 @@ impl<S: Session> Doors<S> {
             taken.append(&mut self.answered);
             let again = std::mem::take(&mut self.again);
             let is_done = taken.is_empty() && again.is_empty();
-            for (door, tag) in again {
-                self.attempt(now, door, tag, answers);
+            for door in again {
+                self.attempt(now, door, answers);
                 self.advance(now, door, answers);
             }
             for Delivery { id, answer } in taken.drain(..) {
@@ -584,7 +610,10 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn close(&mut self, door: u64) {
-        self.doors.remove(door);
+        let closed = self.doors.remove(door);
+        if let Some(tag) = closed.and_then(|closed| closed.attempts.session_tag()) {
+            self.limits.cancel((door, tag));
+        }
         // Answers that are still on their way will be dropped.
         if self.asks.len() > 0 {
             for number in self.asks.numbers(|ask| ask.door == door) {
@@ -639,20 +668,7 @@ impl<S: Session> AnyDoors for Doors<S> {
         }
         while let Some((door_number, tag)) = self.limits.take_due(now.monotonic) {
             self.keyspace.attend(self.options.loop_index);
-            let why = self
-                .doors
-                .find(door_number)
-                .and_then(|door| door.attempts.late(tag));
-            let Some(why) = why else {
-                continue;
-            };
-            self.answer(
-                door_number,
-                tag,
-                Answer::Failed(Failure::Unavailable(why)),
-                None,
-                answers,
-            );
+            self.give_up(now, door_number, tag, answers);
             self.advance(now, door_number, answers);
         }
         self.drain(now, answers);

@@ -477,5 +477,22 @@ impl<B: Backend> Session for Dials<B> {
         }
     }
 
+    /// What waited for it goes on.
+    fn give_up(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64) {
+        self.queue.retain(|&(waiting, ..)| waiting != tag);
+        let Some(open) = self.open.remove(&tag) else {
+            return self.start_next(cx);
+        };
+        for key in open.keys {
+            if let Some(on_key) = self.keys.get_mut(&key) {
+                on_key.retain(|part| part.tag != tag);
+                if on_key.is_empty() {
+                    self.keys.remove(&key);
+                }
+            }
+            self.answered(cx, &key);
+        }
+    }
+
     fn token(&self, _: &mut BytesMut) {}
 }

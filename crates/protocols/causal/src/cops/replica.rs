@@ -13,7 +13,7 @@ use crate::{
 };
 use catch_up::CatchUp;
 use kept::Kept;
-use requests::{key_of, reads};
+use requests::{LATE, key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     Bounded, Bug, Context, Descriptor, Forgotten, Hlc, Key, Metric, Micros, Now, Parameter, Protocol,
@@ -406,9 +406,7 @@ impl Protocol for Cops {
             Request::Get {
                 view: View::Fresh(bound),
                 ..
-            } if !is_fresh(*bound) => {
-                cx.unproven(*bound, self.walls(), "not every site was heard of in time")
-            }
+            } if !is_fresh(*bound) => cx.unproven(*bound, self.walls(), LATE),
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
                 "after a restart or a full copy it is not known whether a version of {key} was visible here, and not every version on \
                  which it depends is visible yet"

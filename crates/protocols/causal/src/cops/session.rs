@@ -47,8 +47,6 @@ pub struct CopsSession {
     /// How long the operation waited until the context was confirmed.
     confirmed_after: Micros,
     confirming: Option<Confirming>,
-    /// The tag of the operation under way. What is answered about an earlier one, which was given up, is not looked at.
-    tag: u64,
 }
 
 /// An operation that waits until the versions of the context are confirmed.
@@ -262,7 +260,6 @@ impl Session for CopsSession {
             is_list: false,
             confirmed_after: Micros(0),
             confirming: None,
-            tag: 0,
         }
     }
 
@@ -295,7 +292,6 @@ impl Session for CopsSession {
         level: Level,
     ) {
         let eventual = level == Level::Eventual;
-        (self.tag, self.confirming) = (tag, None);
         self.confirmed_after = Micros(0);
         let must_confirm = self.moved || self.is_full_for(&operation);
         match must_confirm && !eventual && !self.context.is_empty() {
@@ -312,9 +308,6 @@ impl Session for CopsSession {
         _: ServerId,
         outcome: Outcome<Response>,
     ) {
-        if tag != self.tag {
-            return;
-        }
         if self.confirming.is_some() {
             return self.on_confirmed(cx, tag, part, outcome);
         }
@@ -343,6 +336,10 @@ impl Session for CopsSession {
         };
         receipt.waited = receipt.waited + self.confirmed_after;
         cx.answer(tag, answer, Some(receipt));
+    }
+
+    fn give_up(&mut self, _: &mut SessionContext<'_, Self>, _: u64) {
+        self.confirming = None;
     }
 
     /// Sites are written by their names, each once: their numbers come from the configuration, which may change.

@@ -41,6 +41,9 @@ pub struct Eventual {
     marks: Marks,
 }
 
+/// Why a read at `bounded(t)` is refused that has waited for too long.
+const LATE: &str = "no newer mark of every replica came in time";
+
 /// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
@@ -144,7 +147,7 @@ impl Protocol for Eventual {
     /// A read at `bounded(t)` has waited for too long.
     fn on_deadline(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
         if let Level::Bounded(bound) = request.level() {
-            self.refuse_bounded(cx, id, bound, "no newer mark of every replica came in time");
+            self.refuse_bounded(cx, id, bound, LATE);
         }
     }
 
@@ -247,7 +250,7 @@ impl Eventual {
         let level = Level::Bounded(bound);
         match self.marks.bounded(cx, bound) {
             Bounded::Proven => self.get(cx, id, &key, level),
-            Bounded::Once(wall) => {
+            Bounded::Once(wall) if cx.waited < self.patience => {
                 let deadline = cx.now.monotonic + self.patience - cx.waited;
                 cx.wait(
                     Line::OldestMark,
@@ -257,6 +260,7 @@ impl Eventual {
                     PlainRequest::Get(key, level),
                 );
             }
+            Bounded::Once(_) => self.refuse_bounded(cx, id, bound, LATE),
             Bounded::Never(why) => self.refuse_bounded(cx, id, bound, why),
         }
     }

@@ -41,7 +41,9 @@ impl Stable {
             .filter(move |&replica| Some(replica) != own);
         // If the newest stamp is beyond what a clock within its bound can show, nothing is proven.
         let clocks_count = self.scalar && !self.bugs.proves_by_the_least_clock;
-        let newest = clocks_count.then(|| self.newest.wall().since(Stable::raw_bound(now)));
+        // It is at least what is stable, which may have come by a client.
+        let newest = self.newest.max(self.dsv.newest());
+        let newest = clocks_count.then(|| newest.wall().since(Stable::raw_bound(now)));
         let walls = sites.map(move |replica| match self.scalar {
             true => self.dsv.newest().wall().since(Stable::raw_bound(now)),
             false => self.dsv_walls.at(replica).wall(),

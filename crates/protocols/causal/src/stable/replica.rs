@@ -437,11 +437,11 @@ impl<R: Rules> TimedReplica<R> {
     ) -> Option<Request> {
         match self.stable.bounded(cx, &request) {
             Bounded::Proven => return Some(request),
-            Bounded::Once(wall) => {
+            Bounded::Once(wall) if deadline > cx.now.monotonic => {
                 let (line, point) = self.stable.line_of_wall(cx.now, wall, request.is_snapshot());
                 cx.wait(line, point.0, deadline, id, request);
             }
-            Bounded::Never(_) => {
+            Bounded::Once(_) | Bounded::Never(_) => {
                 let why = self.stable.excuse_of_bound(cx, &request).unwrap_or_default();
                 self.refuse(cx, id, why);
             }

@@ -12,6 +12,9 @@ use turnbuckle_core::{
     Wire,
 };
 
+/// Why a read at `bounded(t)` is refused that has waited for too long.
+pub(super) const LATE: &str = "not every site was heard of in time";
+
 /// The requests of clients.
 impl Cops {
     /// The version that a request must wait for, if there is one.
@@ -87,9 +90,13 @@ impl Cops {
         if let Some(bound) = view.bound() {
             match cx.bounded(bound, self.walls()) {
                 Bounded::Proven => {}
-                Bounded::Once(wall) => {
+                Bounded::Once(wall) if cx.waited < self.config.patience => {
                     let deadline = cx.now.monotonic + self.config.patience - cx.waited;
                     return cx.wait(Line::OldestWall, wall.0, deadline, id, Request::Get { key, view });
+                }
+                Bounded::Once(_) => {
+                    let why = cx.unproven(bound, self.walls(), LATE);
+                    return self.refuse(cx, id, why);
                 }
                 Bounded::Never(why) => {
                     let why = cx.unproven(bound, self.walls(), why);
