@@ -1,7 +1,7 @@
 //! # The exchange of freshness: how one replica proves a bound by itself
 //!
-//! Cadidas (section III) serves a read at `bounded(t)` from one replica, if that replica can prove that it has every write that was acknowledged more
-//! than t before the read began. For that, replicas regularly ask each other what they have.
+//! Cadidas (section III) serves a read at `bounded(t)` from one replica, if that replica can prove that it has every write that a majority had stored and
+//! that was acknowledged more than t before the read began. For that, replicas regularly ask each other what they have.
 //!
 //! ```text
 //!   replica r                              replica q

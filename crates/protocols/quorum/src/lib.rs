@@ -12,7 +12,7 @@
 //! | `atomic` | a majority, and stores there what it returns | a majority, stamped above the newest version of a majority |
 //! | `cpq(p)` | like `quorum` with probability p, else like `one` | the same |
 //! | `delay(t)` | one, after waiting t | one, and waits t before it answers |
-//! | `bounded(t)` | one, if that one can prove that nothing is missing which was acknowledged more than t ago; else a majority | |
+//! | `bounded(t)` | one, if it can prove that no write of a majority is missing that was acknowledged more than t ago; else a majority | |
 //!
 //! "Newer" is the order of versions: by timestamp, then by replica. Only `atomic` promises an order in real time. At the other levels, two writes at
 //! two sites are ordered by their clocks: a write that began after another one was acknowledged may get a lower timestamp, and is then never read.
