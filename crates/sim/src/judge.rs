@@ -611,7 +611,6 @@ impl Judge {
             );
             self.report(Rule::RealValues, words);
         }
-        let (id, key) = (seen.id.0, &seen.key);
         let version = match self.values.get(&(key.clone(), value.clone())) {
             Some(Written {
                 value: Value::Once(known),
