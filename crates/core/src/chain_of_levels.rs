@@ -11,12 +11,12 @@ pub enum Wanted {
     /// One level.
     Level(Level),
     /// The first of these.
-    First(Arc<Chain>),
+    First(Arc<ChainOfLevels>),
 }
 
-/// Levels in the order in which they are tried: at least two, and at most [`Chain::MAX`].
+/// Levels in the order in which they are tried: at least two, and at most [`ChainOfLevels::MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Chain(Vec<Choice>);
+pub struct ChainOfLevels(Vec<Choice>);
 
 /// One level of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,10 +33,10 @@ pub struct FirstOf {
     /// The operation. It names no level of its own.
     pub operation: Operation,
     /// The levels.
-    pub chain: Arc<Chain>,
+    pub chain: Arc<ChainOfLevels>,
 }
 
-impl Chain {
+impl ChainOfLevels {
     /// The most levels of a chain.
     pub const MAX: usize = 8;
 
@@ -94,7 +94,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-impl fmt::Display for Chain {
+impl fmt::Display for ChainOfLevels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, choice) in self.0.iter().enumerate() {
             write!(f, "{}{choice}", if place == 0 { "" } else { " or " })?;
@@ -137,7 +137,7 @@ impl FromStr for Wanted {
                 };
                 let within = match within.map(str::parse::<Micros>) {
                     None => None,
-                    Some(Ok(time)) if Chain::TIMES.contains(&time) => Some(time),
+                    Some(Ok(time)) if ChainOfLevels::TIMES.contains(&time) => Some(time),
                     Some(_) => return Err(bad("a time from 1ms to 60s after 'within', such as 20ms")),
                 };
                 let level = level.parse()?;
@@ -146,7 +146,7 @@ impl FromStr for Wanted {
             .collect();
         let choices = choices?;
         match choices.len() {
-            2..=Chain::MAX => Ok(Wanted::First(Arc::new(Chain(choices)))),
+            2..=ChainOfLevels::MAX => Ok(Wanted::First(Arc::new(ChainOfLevels(choices)))),
             0 | 1 => Err(bad(
                 "another level after 'within', such as 'bounded(100ms) within 20ms or causal'",
             )),

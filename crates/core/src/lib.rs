@@ -2,7 +2,7 @@
 mod bounded;
 pub use bounded::Bounded;
 mod chain_of_levels;
-pub use chain_of_levels::{Chain as ChainOfLevels, Choice, FirstOf, Wanted};
+pub use chain_of_levels::{ChainOfLevels, Choice, FirstOf, Wanted};
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;

@@ -159,11 +159,7 @@ impl<S: Session> Doors<S> {
         };
         door.open.push_back((tag, false));
         // Each attempt of a chain comes to the session behind everything that was passed on before it.
-        let overlaps = match &operation {
-            Operation::First(_) => false,
-            operation => S::OVERLAPS && self.levels.resolve(operation).is_ok_and(S::overlaps_at),
-        };
-        if !overlaps {
+        if !S::OVERLAPS || matches!(operation, Operation::First(_)) {
             door.busy = Some(Busy { tag, ask: None });
         }
         let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
@@ -227,6 +223,9 @@ impl<S: Session> Doors<S> {
                         return self.answer(door_number, tag, Answer::Failed(failure), None, answers);
                     }
                 };
+                if S::OVERLAPS && !S::overlaps_at(level) {
+                    door.busy = Some(Busy { tag, ask: None });
+                }
                 let mut steps = std::mem::take(&mut self.steps);
                 let mut cx = self.shared_state.context(now, &mut steps);
                 door.session.on_operation(&mut cx, tag, operation, level);

@@ -27,7 +27,7 @@
 use crate::{
     Body, Message,
     message::{Entry, Held},
-    replica::{Cx, Quorum, Timer, say},
+    replica::{Cx, Quorum, Timer, newest_here, say},
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{
@@ -82,6 +82,14 @@ struct Peer {
     waiting: VecDeque<(Micros, Vec<(ReplicaId, Hlc)>)>,
 }
 
+impl Exchange {
+    /// A question or an answer is sent.
+    fn count(&mut self, body: &Body) {
+        self.messages += 1;
+        self.bytes += body.encoded_len() as u64;
+    }
+}
+
 impl Quorum {
     /// A read at `bounded(t)`: answered here if the bound is proven. If not, a majority is asked.
     pub(crate) fn read_bounded(
@@ -101,12 +109,7 @@ impl Quorum {
         match found.filter(|_| cx.proves()) {
             Some((age, covers)) => {
                 self.exchange.proven += 1;
-                let key = request.key().clone();
-                let newest = cx.chain(&key).map(|chain| chain.newest());
-                let (version, value) = (
-                    newest.map(|newest| newest.id),
-                    newest.and_then(|newest| newest.value.clone()),
-                );
+                let (version, value) = newest_here(cx, request.key());
                 let me = ReplicaSet::one(cx.me.replica());
                 let others = self.replicas - usize::from(covers);
                 let fresh = ages.iter().take(others).map(|(peer, _)| *peer);
@@ -190,8 +193,7 @@ impl Quorum {
     }
 
     fn say_of_exchange(&mut self, cx: &mut Cx<'_>, to: ReplicaId, body: Body) {
-        self.exchange.messages += 1;
-        self.exchange.bytes += body.encoded_len() as u64;
+        self.exchange.count(&body);
         say(cx, to, 0, body);
     }
 
@@ -241,8 +243,9 @@ impl Quorum {
             // It is not known how far this replica has acknowledged the others' streams.
             false => Body::Mark(mark.into()),
         };
-        self.exchange.messages += 1;
-        self.exchange.bytes += body.encoded_len() as u64;
+        if matches!(body, Body::Held(_)) {
+            self.exchange.count(&body);
+        }
         let body = Some(body);
         cx.mark(ReplicaSet::one(to), Message { operation: 0, body });
     }

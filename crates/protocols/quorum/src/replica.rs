@@ -427,11 +427,7 @@ impl Quorum {
     }
 
     fn read_here(&self, cx: &mut Cx<'_>, id: RequestId, key: &Key, level: Level) {
-        let newest = cx.chain(key).map(|chain| chain.newest());
-        let (version, value) = (
-            newest.map(|newest| newest.id),
-            newest.and_then(|newest| newest.value.clone()),
-        );
+        let (version, value) = newest_here(cx, key);
         let receipt = self.receipt_here(cx, level, version);
         cx.reply(id, PlainResponse::Value(value), receipt);
     }
@@ -471,6 +467,13 @@ impl Quorum {
             ..cx.receipt(level, version)
         }
     }
+}
+
+/// The newest version of a key here, and its value.
+pub(crate) fn newest_here(cx: &Cx<'_>, key: &Key) -> (Option<VersionId>, Option<Bytes>) {
+    let newest = cx.chain(key).map(|chain| chain.newest());
+    let value = newest.and_then(|newest| newest.value.clone());
+    (newest.map(|newest| newest.id), value)
 }
 
 /// Sends a message to another replica of the partition.
