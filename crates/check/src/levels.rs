@@ -7,7 +7,8 @@
 //! | the four session guarantees, `session`, `per-key-causal` | a read that breaks one of them, within its key |
 //! | `bounded(t)` | a read that missed a write that its receipt covers, and that had been over for longer than t when it began |
 //! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
-//! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
+//! | `per-key-sequential` | a read that breaks a session guarantee within its key, where versions order the writes |
+//! | `causal`, the other sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be judged: they promise how an operation is carried out, which no client sees |
 //!
 //! # Values from before the trace
@@ -69,6 +70,12 @@ const MISSED: Verdict =
 const MISSED_COVERED: Verdict = Verdict::False(
     "it missed a write that its receipt covers, and that had been acknowledged for longer than the bound",
 );
+const EVERY_GUARANTEE: Promise = Promise::Session {
+    ryw: true,
+    mr: true,
+    mw: true,
+    wfr: true,
+};
 const CLOCKS: &str = "several recorders, and it is not known how far their clocks may be off";
 
 /// What is normal at a level, and what is not, in one sentence for readers of a report.
@@ -199,6 +206,7 @@ impl<'a> LevelJudge<'a> {
                 Promise::Session { .. } => self.session(promise, place),
                 Promise::Bounded(bound) => self.staleness(place, nanoseconds(bound.0)),
                 Promise::OneCopy => one_copy[number],
+                Promise::Order(PromisedOrder::PerKeySequential) => self.per_key(place, is_all),
                 Promise::Order(ordering) => self.ordering(ordering, place, is_all),
                 Promise::Procedure => {
                     Verdict::NotAuditable("the level says how an operation is carried out, not what it shows")
@@ -324,6 +332,15 @@ impl<'a> LevelJudge<'a> {
             }
         };
         places.iter().map(judge).collect()
+    }
+
+    /// The order of versions is the order that a store with this level promises. It explains an answer if the session never goes back in it.
+    fn per_key(&self, place: usize, is_all: bool) -> Verdict {
+        let operation = &self.history.operations[place];
+        match self.order.is_by_versions(operation.key) {
+            true => self.session(EVERY_GUARANTEE, place),
+            false => self.ordering(PromisedOrder::PerKeySequential, place, is_all),
+        }
     }
 
     fn ordering(&self, ordering: PromisedOrder, place: usize, is_all: bool) -> Verdict {

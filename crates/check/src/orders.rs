@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `causal` | it is a read that breaks CC, "nothing is seen before what it depends on"; CCv and CM promise more |
 //! | `sequential` | it is a read in the witness that there is no order; any read, if every order was tried and none fits |
-//! | `per-key-sequential`, `partition-sequential` | never: a sequential order of everything shows that they hold; that they do not hold is not searched |
+//! | `partition-sequential`, and `per-key-sequential` without versions | never: a sequential order of everything shows that they hold; that they do not hold is not searched |
 //!
 //! Nothing is said about a trace in which one client was timed by several recorders: its session has no order.
 use crate::{Causal, History, Kind, Sequential, Zones, causal, levels::LevelJudge, sequential};

@@ -203,6 +203,13 @@ impl Report {
                 ("monotonic-writes", promised(mw) * within.mw),
                 ("writes-follow-reads", promised(wfr) * within.wfr),
             ],
+            // The order of versions explains all reads if no session goes back in it.
+            Promise::Order(PromisedOrder::PerKeySequential) => vec![
+                ("read-your-writes", known * session.ryw),
+                ("monotonic-reads", known * session.mr),
+                ("monotonic-writes", known * within.mw),
+                ("writes-follow-reads", known * within.wfr),
+            ],
             Promise::OneCopy => [("one-copy", self.removed_ops)]
                 .into_iter()
                 .chain(causal)
@@ -211,9 +218,7 @@ impl Report {
             Promise::Order(PromisedOrder::Sequential) => {
                 [("sequential", sequential)].into_iter().chain(causal).collect()
             }
-            Promise::Order(PromisedOrder::PerKeySequential | PromisedOrder::PartitionSequential) => {
-                Vec::new()
-            }
+            Promise::Order(PromisedOrder::PartitionSequential) => Vec::new(),
         };
         found.into_iter().filter(|&(_, count)| count > 0).collect()
     }

@@ -536,6 +536,36 @@ fn an_order_that_somebody_looked_for_decides_about_causal() {
     }
 }
 
+/// A reader that goes back on a key breaks `per-key-sequential`, if versions show that it does.
+#[test]
+fn a_session_that_goes_back_on_a_key_breaks_its_order() {
+    let operation = |client: &str, op, value: &str, times, level: &str| Record {
+        version: Some(format!("{value}.0@a")),
+        ..promised(client, op, value, times, level)
+    };
+    let trace = |second: &str, third: &str| {
+        [
+            operation("w", Op::Write, "1", (0, 1), "one"),
+            operation("w", Op::Write, "2", (2, 3), "one"),
+            operation("r", Op::Read, second, (4, 5), "one"),
+            operation("r", Op::Read, third, (6, 7), "per-key-sequential"),
+        ]
+    };
+    let broken = |trace: &[Record]| report(trace).audit.levels["per-key-sequential"].broken;
+    assert_eq!(broken(&trace("1", "2")), 0);
+    assert_eq!(broken(&trace("2", "2")), 0);
+    assert_eq!(broken(&trace("2", "1")), 1);
+    let against = report(&trace("2", "1")).against(Level::PerKeySequential);
+    assert_eq!(against, [("monotonic-reads", 1)]);
+    // Without versions it is not searched whether another order of writes explains it.
+    let unknown = trace("2", "1").map(|record| Record {
+        version: None,
+        ..record
+    });
+    let audit = report(&unknown).audit.levels["per-key-sequential"];
+    assert_eq!((audit.broken, audit.not_auditable), (0, 1));
+}
+
 #[test]
 fn causality_is_held_against_those_who_were_all_promised_it() {
     let trace = |first: &str| {

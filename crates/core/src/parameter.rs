@@ -20,6 +20,8 @@ pub struct Parameter<C: 'static> {
 pub enum Setting<'a> {
     /// A time: how often something happens, or how long it may take, from 1 ms to 60 s.
     Interval(&'a mut Micros),
+    /// A time that may be zero: how late or how old something may be, up to 60 s.
+    Allowance(&'a mut Micros),
     /// A whole number, and the range that it must be in.
     Count(&'a mut usize, RangeInclusive<usize>),
 }
@@ -74,19 +76,30 @@ pub struct Settings(BTreeMap<String, Value>);
 
 /// The intervals that may be set. With a shorter one, a node would be busy with nothing else. With a longer one, a user would see no effect.
 const INTERVALS: RangeInclusive<Micros> = Micros::from_millis(1)..=Micros::from_millis(60_000);
+const ALLOWANCES: RangeInclusive<Micros> = Micros(0)..=Micros::from_millis(60_000);
 
 impl Setting<'_> {
     fn value(&self) -> Value {
         match self {
-            Setting::Interval(interval) => Value::Interval(**interval),
+            Setting::Interval(time) | Setting::Allowance(time) => Value::Interval(**time),
             Setting::Count(count, _) => Value::Count(**count),
+        }
+    }
+
+    /// The times that it may be set to, if it is a time.
+    fn times(&self) -> Option<RangeInclusive<Micros>> {
+        match self {
+            Setting::Interval(_) => Some(INTERVALS),
+            Setting::Allowance(_) => Some(ALLOWANCES),
+            Setting::Count(..) => None,
         }
     }
 
     fn expected(&self) -> String {
         match self {
-            Setting::Interval(_) => {
-                let (min, max) = (INTERVALS.start(), INTERVALS.end());
+            Setting::Interval(_) | Setting::Allowance(_) => {
+                let times = self.times().expect("it is a time");
+                let (min, max) = times.into_inner();
                 format!("a time in quotes from \"{min}\" to \"{max}\", such as \"5ms\"")
             }
             Setting::Count(_, range) => format!("a whole number from {} to {}", range.start(), range.end()),
@@ -95,9 +108,10 @@ impl Setting<'_> {
 
     fn read(&self, given: Given<'_>) -> Option<Value> {
         match (self, given) {
-            (Setting::Interval(_), Given::Text(text)) => {
-                let interval = text.parse().ok().filter(|interval| INTERVALS.contains(interval));
-                interval.map(Value::Interval)
+            (Setting::Interval(_) | Setting::Allowance(_), Given::Text(text)) => {
+                let times = self.times()?;
+                let time = text.parse().ok().filter(|time| times.contains(time));
+                time.map(Value::Interval)
             }
             (Setting::Count(_, range), Given::Number(number)) => {
                 let count = usize::try_from(number).ok().filter(|count| range.contains(count));
@@ -109,7 +123,7 @@ impl Setting<'_> {
 
     fn set(self, value: Value) {
         match (self, value) {
-            (Setting::Interval(place), Value::Interval(interval)) => *place = interval,
+            (Setting::Interval(place) | Setting::Allowance(place), Value::Interval(time)) => *place = time,
             (Setting::Count(place, _), Value::Count(count)) => *place = count,
             // Two protocols may have parameters of the same name and different types. A setting whose value has the wrong type changes nothing: the
             // parameter keeps its default.
@@ -117,6 +131,14 @@ impl Setting<'_> {
         }
     }
 }
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}, found {}", self.expected, self.found)
+    }
+}
+
+impl std::error::Error for BadSetting {}
 
 impl<C: Default> Parameter<C> {
     /// A parameter with its name, what it is, and its field.
@@ -185,12 +207,17 @@ impl Settings {
     /// settings of a drawn world are the same for every protocol.
     pub fn config<P: Protocol>(&self) -> P::Config {
         let mut config = P::Config::default();
+        self.change::<P>(&mut config);
+        config
+    }
+
+    /// Changes a protocol's configuration: what is set here. Settings that the protocol does not have are ignored.
+    pub fn change<P: Protocol>(&self, config: &mut P::Config) {
         for parameter in P::PARAMETERS {
             if let Some(value) = self.get(parameter.name) {
-                (parameter.of)(&mut config).set(value);
+                (parameter.of)(config).set(value);
             }
         }
-        config
     }
 
     /// All parameters of a protocol.

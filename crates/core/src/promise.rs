@@ -77,6 +77,18 @@ impl Promise {
         )
     }
 
+    /// Whether it is promised that an order of all operations on the key, whatever their levels, keeps the order of each session and explains the answer.
+    pub fn orders_keys(self) -> bool {
+        matches!(
+            self,
+            Promise::Order(
+                PromisedOrder::PerKeySequential
+                    | PromisedOrder::PartitionSequential
+                    | PromisedOrder::Sequential
+            )
+        )
+    }
+
     /// Whether a read of several keys must show them as of one moment. If not, the keys may be read one by one.
     pub fn makes_snapshots(self) -> bool {
         matches!(

@@ -3,7 +3,8 @@
 //! 1. **Receipts.** A receipt that claims a staleness of s for an operation begun at t: every write to its key that was
 //!    acknowledged at or before t - s, in true time, at any site, is reflected. An answer at `bounded(b)` claims a staleness of at most b.
 //! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows an older state, across any crash. Where
-//!    one session may see more than another (reads promise causality), this is demanded of each session instead, wherever it goes.
+//!    one session may see more than another (reads promise causality), this is demanded of each session instead, wherever it goes. Of an operation whose
+//!    level promises an order of each key's operations, it is demanded of both.
 //! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, no site shows a
 //!    version that is older than that delete.
 //! 4. **Values are real.** What is read was written, to that key, and carries one version only. No client reads what it asked to write after the read.
@@ -154,6 +155,8 @@ pub struct Judge {
     topology: Topology,
     /// Whether reads promise causality: then one session may see more than another, and what was shown binds sessions, not replicas.
     has_sessions: bool,
+    /// Whether sessions are witnesses beside the replicas, because some levels promise an order of each key's operations.
+    orders_keys: bool,
     /// Whether sites have several nodes: while one of them is away, sessions ask another site.
     asks_elsewhere: bool,
     levels: KeyspaceLevels,
@@ -224,6 +227,8 @@ struct Seen {
     may_be_another: bool,
     witness: Witness,
     is_careless: bool,
+    /// The session, where it is a witness beside the replica, and whether its level promises an order of each key's operations.
+    session: Option<(Witness, bool)>,
     staleness: Option<Micros>,
     /// The claim covers the writes that at least this many replicas had acknowledged.
     covers: usize,
@@ -250,10 +255,12 @@ impl Judge {
 
     /// A judge that has seen nothing yet. With sessions, what was shown binds these; without, replicas.
     pub(crate) fn new(topology: Topology, levels: KeyspaceLevels) -> Judge {
+        let has_sessions = levels.read.promise().is_causal();
         Judge {
             topology,
             levels,
-            has_sessions: levels.read.promise().is_causal(),
+            has_sessions,
+            orders_keys: !has_sessions && levels.offered.all().any(|level| level.promise().orders_keys()),
             asks_elsewhere: false,
             keys: BTreeMap::new(),
             values: BTreeMap::new(),
@@ -486,6 +493,10 @@ impl Judge {
                 false => Witness::Replica(server),
             },
             is_careless: self.has_sessions && !self.promise_of(&record.operation).is_causal(),
+            session: self.orders_keys.then(|| {
+                let session = Witness::Session(record.client, record.session);
+                (session, receipt.given.promise().orders_keys())
+            }),
             staleness: receipt.staleness,
             covers: receipt.covers(),
             rests_on_clocks: receipt.clock_bound > Micros(0),
@@ -765,16 +776,24 @@ impl Judge {
             let last_loss = self.last_loss;
             of_key.forgotten.raise(raised, |known| known.at > last_loss);
         }
-        let is_replica = matches!(seen.witness, Witness::Replica(_));
-        if seen.is_careless || is_replica && is_from_before_loss {
-            return;
+        if let Some((session, _)) = seen.session {
+            self.raise_floor(session, &seen.key, raised);
         }
-        let mut floors = of_key.floors.remove(&seen.witness).unwrap_or_default();
+        let is_replica = matches!(seen.witness, Witness::Replica(_));
+        if !seen.is_careless && !(is_replica && is_from_before_loss) {
+            self.raise_floor(seen.witness, &seen.key, raised);
+        }
+    }
+
+    fn raise_floor(&mut self, witness: Witness, key: &Key, raised: Raised) {
+        let of_key = self.keys.entry(key.clone()).or_default();
+        let mut floors = of_key.floors.remove(&witness).unwrap_or_default();
+        let is_replica = matches!(witness, Witness::Replica(_));
         floors.raise(raised, |known| {
-            is_replica || !self.is_lost(&seen.key, known.floor.version)
+            is_replica || !self.is_lost(key, known.floor.version)
         });
-        let of_key = self.keys.entry(seen.key.clone()).or_default();
-        of_key.floors.insert(seen.witness, floors);
+        let of_key = self.keys.entry(key.clone()).or_default();
+        of_key.floors.insert(witness, floors);
     }
 
     // ---- power losses ---------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Condition, Expiry, Failure, Freshness, Hidden, Hlc, Key, Micros, Operation, Proof, Protocol,
-    PutOptions, ReplicaId, ReplicaSet, Session, SiteId, VersionId, Wanted,
+    Answer, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros, Operation, Proof,
+    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, VersionId, Wanted,
 };
 use turnbuckle_node::NodeId;
 
@@ -13,7 +13,7 @@ use turnbuckle_node::NodeId;
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
-///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms]
+///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [PARAMETER=VALUE]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
@@ -112,13 +112,20 @@ impl<S: Session> Script<S> {
         let delay = delay.map_or(Ok(Micros::from_millis(10)), |(_, delay)| delay.parse())?;
         let mut options = WorldOptions::plain(sites, delay);
         let mut protocol = self.protocol.clone();
+        let mut settings = Settings::default();
+        let is_parameter = |name: &str| S::Protocol::PARAMETERS.iter().any(|known| known.name == name);
         for (name, value) in &named {
             match name.as_str() {
+                name if is_parameter(name) => {
+                    let given = value.parse().map_or(Given::Text(value), Given::Number);
+                    settings.set(name, Settings::read::<S::Protocol>(name, given)?);
+                }
                 "plant" if plant::<S::Protocol>(&mut options, &mut protocol, value) => {}
                 "plant" => return Err(format!("there is no bug named '{value}'").into()),
                 name => set(&mut options, name, value)?,
             }
         }
+        settings.change::<S::Protocol>(&mut protocol);
         let mut world = World::new(options, protocol);
         self.clients = world
             .topology()

@@ -237,7 +237,8 @@ mod tests {
                 let heartbeat = parameters.filter(|parameter| parameter.name == "heartbeat");
                 heartbeat
                     .map(|parameter| match (parameter.of)(&mut config) {
-                        turnbuckle_core::Setting::Interval(interval) => Value::Interval(*interval),
+                        turnbuckle_core::Setting::Interval(time)
+                        | turnbuckle_core::Setting::Allowance(time) => Value::Interval(*time),
                         turnbuckle_core::Setting::Count(count, _) => Value::Count(*count),
                     })
                     .collect()

@@ -1,5 +1,5 @@
 //! The configuration of a quorum keyspace, and the bugs that can be planted.
-use turnbuckle_core::{Bug, Micros, Parameter, Setting};
+use turnbuckle_core::{Bug, Micros, Parameter, ReplicaSet, Setting};
 use turnbuckle_streams::Planted;
 
 /// The configuration of a quorum keyspace.
@@ -15,6 +15,12 @@ pub struct QuorumConfig {
     pub repair_after: Micros,
     /// How often a replica asks its peers how far they are, while somebody reads at `bounded(t)`.
     pub exchange: Micros,
+    /// How often a replica sends its status to those that want it: the paper's dispatch interval.
+    pub status: Micros,
+    /// How old a status may be when a read at `per-key-sequential` begins: the paper's theta.
+    pub status_age: Micros,
+    /// Reads at `per-key-sequential` reflect writes that this number of replicas had stored, or the majority's number if that is smaller.
+    pub status_covers: usize,
     /// How often what is here is written down, so that deletes can be forgotten.
     pub keep_every: Micros,
     /// The planted bugs.
@@ -29,6 +35,9 @@ impl Default for QuorumConfig {
             retry: Micros::from_millis(500),
             repair_after: Micros::from_millis(1_000),
             exchange: Micros::from_millis(20),
+            status: Micros::from_millis(10),
+            status_age: Micros(0),
+            status_covers: MAX_COVERS,
             keep_every: Micros::from_millis(1_000),
             bugs: Bugs::default(),
         }
@@ -50,7 +59,14 @@ pub struct Bugs {
     pub stamps_at_arrival: bool,
     /// The exchange counts an answer although this replica does not have everything that the peer has.
     pub compares_nothing: bool,
+    /// A read at `per-key-sequential` does not wait for what its session has seen.
+    pub ignores_seen: bool,
+    /// The times in statuses are compared as if all clocks were right.
+    pub trusts_clocks: bool,
 }
+
+/// No partition has more replicas.
+const MAX_COVERS: usize = ReplicaSet::MAX as usize;
 
 pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
     Parameter::new(
@@ -77,6 +93,21 @@ pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
         "exchange",
         "how often a replica asks the others how far they are, while clients read at bounded(t)",
         |config| Setting::Interval(&mut config.exchange),
+    ),
+    Parameter::new(
+        "status",
+        "how often a replica tells the others how far it is, while clients read at per-key-sequential",
+        |config| Setting::Interval(&mut config.status),
+    ),
+    Parameter::new(
+        "status_age",
+        "how old the statuses may be from which a read at per-key-sequential is answered, counted from when the read begins",
+        |config| Setting::Allowance(&mut config.status_age),
+    ),
+    Parameter::new(
+        "status_covers",
+        "a read at per-key-sequential reflects the writes that this number of replicas had stored: 1 for all writes, and at most the number that a majority reflects",
+        |config| Setting::Count(&mut config.status_covers, 1..=MAX_COVERS),
     ),
 ];
 
@@ -105,6 +136,14 @@ pub(crate) const BUGS: &[Bug] = &[
         "compares_nothing",
         "a read at bounded(t) misses a write that another replica has acknowledged, and that has not arrived here",
     ),
+    Bug::new(
+        "ignores_seen",
+        "a session that reads at per-key-sequential at another site is shown an older version than it had seen",
+    ),
+    Bug::new(
+        "trusts_clocks",
+        "a read at per-key-sequential counts a status as newer than it is, because the error of clocks is left out",
+    ),
 ];
 
 impl Bugs {
@@ -119,6 +158,8 @@ impl Bugs {
             "counts_one_too_many" => &mut self.counts_one_too_many,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
             "compares_nothing" => &mut self.compares_nothing,
+            "ignores_seen" => &mut self.ignores_seen,
+            "trusts_clocks" => &mut self.trusts_clocks,
             _ => return None,
         })
     }

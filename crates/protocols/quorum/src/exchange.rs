@@ -36,8 +36,8 @@ use turnbuckle_core::{
 };
 use turnbuckle_streams::Mark;
 
-/// The exchange goes on for this long after the last read that wanted it.
-const IDLE: Micros = Micros::from_millis(30_000);
+/// The exchange goes on for this long after the last read that wanted it, and statuses come for as long.
+pub(crate) const IDLE: Micros = Micros::from_millis(30_000);
 
 /// For this number of heartbeats after a round, the heartbeats to the peer that asked carry the answer.
 const ANSWER_AGAIN: u32 = 20;
@@ -78,11 +78,29 @@ pub(crate) struct Exchange {
 struct Peer {
     /// Everything that the peer had acknowledged by this monotonic time of this replica is here: its entry of the real-time vector.
     fresh_at: Option<Micros>,
-    /// Answers that speak of more than is here, each with the time of its round, the oldest first.
-    waiting: VecDeque<(Micros, Vec<(ReplicaId, Hlc)>)>,
+    /// Everything that the peer had acknowledged by this wall time is here.
+    fresh_wall: Micros,
+    /// What the peer has said that speaks of more than is here, the oldest first.
+    waiting: VecDeque<Said>,
+}
+
+/// How far a peer said that it is.
+struct Said {
+    /// When the round that it answers was asked, in monotonic time. `None` if it answers none that is remembered.
+    asked_at: Option<Micros>,
+    /// The peer's wall time.
+    wall: Micros,
+    /// How far it may have acknowledged the streams of other replicas.
+    entries: Vec<(ReplicaId, Hlc)>,
 }
 
 impl Exchange {
+    /// Of each peer that has said how far it is, the wall time by which everything that it had acknowledged is here.
+    pub fn walls(&self) -> impl Iterator<Item = (ReplicaId, Micros)> {
+        let peers = self.peers.iter().map(|(&peer, known)| (peer, known.fresh_wall));
+        peers.filter(|&(_, wall)| wall > Micros(0))
+    }
+
     /// A question or an answer is sent.
     fn count(&mut self, body: &Body) {
         self.messages += 1;
@@ -192,7 +210,7 @@ impl Quorum {
         cx.set_timer(Timer::Exchange, self.config.exchange);
     }
 
-    fn say_of_exchange(&mut self, cx: &mut Cx<'_>, to: ReplicaId, body: Body) {
+    pub(crate) fn say_of_exchange(&mut self, cx: &mut Cx<'_>, to: ReplicaId, body: Body) {
         self.exchange.count(&body);
         say(cx, to, 0, body);
     }
@@ -201,7 +219,7 @@ impl Quorum {
     pub(crate) fn on_round(&mut self, cx: &mut Cx<'_>, from: ReplicaId, round: u64) {
         self.exchange.asked_by.insert(from, (round, 0));
         let mark = self.marks.next(cx);
-        self.mark_and_answer(cx, from, mark);
+        self.mark_with_status(cx, from, mark);
     }
 
     /// The regular mark, and with it the answers to peers that have asked lately.
@@ -215,15 +233,13 @@ impl Quorum {
         let body = Some(Body::Mark(mark.into()));
         cx.mark(cx.others().minus(asking), Message { operation: 0, body });
         for peer in asking.iter() {
-            self.mark_and_answer(cx, peer, mark);
+            self.mark_with_status(cx, peer, mark);
         }
     }
 
-    /// A mark for a peer, with the answer to its last round. It travels behind everything that was stamped here.
-    fn mark_and_answer(&mut self, cx: &mut Cx<'_>, to: ReplicaId, mark: Mark) {
-        let Some(&(round, _)) = self.exchange.asked_by.get(&to) else {
-            return;
-        };
+    /// A mark for a peer, with how far this replica is, which answers the peer's last round. It travels behind everything that was stamped here.
+    pub(crate) fn mark_with_status(&mut self, cx: &mut Cx<'_>, to: ReplicaId, mark: Mark) {
+        let round = self.exchange.asked_by.get(&to).map_or(0, |&(round, _)| round);
         let others = self.all.without(cx.me.replica()).without(to);
         let is_known = others
             .iter()
@@ -251,7 +267,7 @@ impl Quorum {
     }
 
     /// How far this replica may have acknowledged the stream of another one.
-    fn acknowledged_until(&self, replica: ReplicaId) -> Hlc {
+    pub(crate) fn acknowledged_until(&self, replica: ReplicaId) -> Hlc {
         let received = self.acknowledgements.received_of(replica);
         received.max(self.marks.promise_of(replica))
     }
@@ -261,7 +277,7 @@ impl Quorum {
         self.exchange.round = after;
     }
 
-    /// A peer's answer to a round. Its mark has been handled.
+    /// A peer says how far it is. Its mark has been handled.
     pub(crate) fn on_held(&mut self, cx: &mut Cx<'_>, from: ReplicaId, held: &Held) {
         let exchange = &mut self.exchange;
         // Rounds are numbered one after the other.
@@ -271,25 +287,26 @@ impl Quorum {
             .checked_sub(first)
             .and_then(|place| usize::try_from(place).ok());
         let asked = place.and_then(|place| exchange.asked_at.get(place));
-        let Some(&(_, asked_at)) = asked else {
-            return;
-        };
         let asked_at = match self.config.bugs.stamps_at_arrival {
-            true => cx.now.monotonic,
-            false => asked_at,
+            true => asked.map(|_| cx.now.monotonic),
+            false => asked.map(|&(_, asked_at)| asked_at),
         };
         let peer = exchange.peers.entry(from).or_default();
         // The oldest are kept: they are the first of which everything is here.
         if peer.waiting.len() < MAX_WAITING {
             let entries = held.entries.iter();
             let entries = entries.map(|entry| (ReplicaId(entry.replica as u16), Hlc(entry.until)));
-            peer.waiting.push_back((asked_at, entries.collect()));
+            peer.waiting.push_back(Said {
+                asked_at,
+                wall: held.mark.mark().wall,
+                entries: entries.collect(),
+            });
         }
         self.catch_up(cx);
     }
 
     /// More may be here than before: entries of the real-time vector rise.
-    pub(crate) fn catch_up(&mut self, cx: &Cx<'_>) {
+    pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_>) {
         let me = cx.me.replica();
         let compares = !self.config.bugs.compares_nothing;
         let marks = &self.marks;
@@ -297,13 +314,15 @@ impl Quorum {
             replica == me || until <= marks.promise_of(replica) || !compares
         };
         for peer in self.exchange.peers.values_mut() {
-            while let Some((asked_at, held)) = peer.waiting.front()
-                && held.iter().all(has)
+            while let Some(said) = peer.waiting.front()
+                && said.entries.iter().all(has)
             {
-                peer.fresh_at = peer.fresh_at.max(Some(*asked_at));
+                peer.fresh_at = peer.fresh_at.max(said.asked_at);
+                peer.fresh_wall = peer.fresh_wall.max(said.wall);
                 peer.waiting.pop_front();
             }
         }
+        self.wake(cx);
     }
 
     /// A peer's mark has come: everything of its stream that was acknowledged before this replica was opened was stamped before it.

@@ -40,7 +40,7 @@ pub struct Message {
     #[prost(uint64, tag = "1")]
     pub operation: u64,
     /// What is said.
-    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub body: Option<Body>,
 }
 
@@ -77,18 +77,21 @@ pub enum Body {
     /// A question: how far is the receiver? With the number of the round, which no earlier life of the sender has used.
     #[prost(fixed64, tag = "11")]
     Round(u64),
-    /// A mark of the sender's stream, with the answer to a round.
+    /// A mark of the sender's stream, and how far the sender is with the others: a status, or the answer to a round.
     #[prost(message, tag = "12")]
     Held(Held),
+    /// A request to send statuses regularly, for this time in microseconds from when the request arrives.
+    #[prost(fixed64, tag = "13")]
+    Subscribe(u64),
 }
 
-/// How far a replica is.
+/// How far a replica is: a status message.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Held {
     /// The mark: how far the sender's own stream is.
     #[prost(message, required, tag = "1")]
     pub mark: MarkRecord,
-    /// The round.
+    /// The receiver's last round that the sender has heard of. 0 if there was none.
     #[prost(fixed64, tag = "2")]
     pub round: u64,
     /// How far the sender may have acknowledged the streams of the replicas other than the two.
@@ -217,6 +220,7 @@ impl Message {
             | Body::Confirm(_)
             | Body::Round(_)
             | Body::Held(_)
+            | Body::Subscribe(_)
             | Body::Stored(()) => None,
         }
     }
@@ -240,7 +244,9 @@ impl Record for Message {
             Some(Body::Mark(mark)) => Record::newest(mark),
             Some(Body::Held(held)) => held.newest(),
             // They are compared with timestamps of this cluster, and no clock follows them.
-            Some(Body::StoredUntil(_) | Body::Confirm(_) | Body::Round(_)) | None => Hlc::ZERO,
+            Some(Body::StoredUntil(_) | Body::Confirm(_) | Body::Round(_) | Body::Subscribe(_)) | None => {
+                Hlc::ZERO
+            }
             Some(_) => self.version().map_or(Hlc::ZERO, VersionRecord::newest),
         }
     }

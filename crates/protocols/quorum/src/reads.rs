@@ -17,7 +17,7 @@ pub(crate) struct Read {
     pub request: PlainRequest,
     /// The number of replicas that must answer.
     needed: usize,
-    /// Why it is not answered by this replica alone, if it is at `bounded(t)`.
+    /// Why it is not answered by this replica alone, if its level allows that.
     fallback: Option<Freshness>,
     asked: ReplicaSet,
     answered: ReplicaSet,
@@ -355,7 +355,7 @@ impl Quorum {
 
     fn finish_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
         let level = self.reads[&operation].request.level();
-        if matches!(level, Level::Bounded(_)) && !cx.proves() {
+        if matches!(level, Level::Bounded(_) | Level::PerKeySequential) && !cx.proves() {
             let why = format!(
                 "{level} cannot be given: this replica does not have everything again that it had lost"
             );

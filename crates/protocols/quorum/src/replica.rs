@@ -1,11 +1,12 @@
 //! A replica: a coordinator for the clients of its site, and a copy for all coordinators.
 use crate::{
-    Body, Copies, Message, QuorumConfig,
+    Body, Copies, Message, QuorumConfig, Request,
     config::{BUGS, PARAMETERS},
     exchange::Exchange,
     latency::Latencies,
     message::named_in,
     reads::Read,
+    statuses::Statuses,
     writes::{Acknowledgements, Writes},
 };
 use bytes::Bytes;
@@ -37,6 +38,7 @@ pub struct Quorum {
     pub(crate) writes: Writes,
     pub(crate) acknowledgements: Acknowledgements,
     pub(crate) exchange: Exchange,
+    pub(crate) statuses: Statuses,
     /// Whether the data directory was lost and peers have not yet sent back everything.
     was_lost: bool,
     pub(crate) given_up: u64,
@@ -55,15 +57,24 @@ pub enum Timer {
     Acknowledge,
     /// When to ask peers how far they are.
     Exchange,
+    /// When to ask peers for statuses again.
+    Subscribe,
+    /// When to send statuses to the peers that want them.
+    Status,
     /// When to ask another replica, because one that was asked is slow.
     Hedge,
     /// When to ask peers about writes that they have not acknowledged, and to give up operations that have waited too long.
     Retry,
 }
 
-/// The lines of this protocol: none, because no request waits for one.
+/// The lines on which reads at `per-key-sequential` wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Line {}
+pub enum Line {
+    /// How far a replica's stream has come: everything up to this timestamp.
+    Stream(ReplicaId),
+    /// The oldest of the statuses that count: their senders' wall time.
+    Freshest,
+}
 
 pub(crate) type Cx<'a> = Context<'a, Quorum>;
 
@@ -74,7 +85,7 @@ const SYNCED: &str = "synced";
 
 impl Protocol for Quorum {
     type Config = QuorumConfig;
-    type Request = PlainRequest;
+    type Request = Request;
     type Response = PlainResponse;
     type Message = Message;
     type Timer = Timer;
@@ -131,8 +142,18 @@ impl Protocol for Quorum {
             |quorum, _| Reading::Spans(Box::new(quorum.exchange.spans.clone())),
         ),
         Metric::new(
+            "quorum_per_key_here_total",
+            "Reads at per-key-sequential that one replica could answer by itself.",
+            |quorum, _| Reading::Count(quorum.statuses.here),
+        ),
+        Metric::new(
+            "quorum_per_key_asked_total",
+            "Reads at per-key-sequential that had to ask a majority, because statuses were late.",
+            |quorum, _| Reading::Count(quorum.statuses.asked),
+        ),
+        Metric::new(
             "quorum_exchange_messages_total",
-            "Questions and answers that were sent so that reads at bounded(t) can be proven.",
+            "Questions, answers and statuses that were sent so that one replica can prove how fresh its answers are.",
             |quorum, _| Reading::Count(quorum.exchange.messages),
         ),
         Metric::new(
@@ -171,6 +192,7 @@ impl Protocol for Quorum {
             writes: Writes::default(),
             acknowledgements: Acknowledgements::default(),
             exchange: Exchange::default(),
+            statuses: Statuses::default(),
             was_lost: recovered.named.contains_key(LOST),
             given_up: 0,
             hedged: 0,
@@ -178,8 +200,8 @@ impl Protocol for Quorum {
         }
     }
 
-    fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
-        each(request.key());
+    fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
+        each(request.operation.key());
     }
 
     /// An answer may complete a read. Then the key of the read is written.
@@ -193,14 +215,19 @@ impl Protocol for Quorum {
                 }
             }
             Some(
-                Body::Mark(_) | Body::StoredUntil(_) | Body::Confirm(_) | Body::Round(_) | Body::Held(_),
+                Body::Mark(_)
+                | Body::StoredUntil(_)
+                | Body::Confirm(_)
+                | Body::Round(_)
+                | Body::Held(_)
+                | Body::Subscribe(_),
             )
             | None => {}
         }
     }
 
-    fn is_write(request: &PlainRequest) -> bool {
-        request.is_write()
+    fn is_write(request: &Request) -> bool {
+        request.operation.is_write()
     }
 
     fn on_start(&mut self, cx: &mut Cx<'_>) {
@@ -212,12 +239,27 @@ impl Protocol for Quorum {
         self.on_timer(cx, Timer::Retry);
     }
 
-    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
-        let level = request.level();
+    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let level = request.operation.level();
         if let Some(why) = self.refusal() {
             let receipt = cx.receipt(level, None);
             return cx.reply(id, PlainResponse::Refused(why), receipt);
         }
+        if request.operation.is_write() {
+            // So it is stamped above what its session has seen.
+            cx.observe(request.seen.newest());
+        }
+        let request = match request.shows_seen() {
+            true => match self.with_seen(cx, id, request) {
+                Some(request) => request,
+                None => return,
+            },
+            false => request,
+        };
+        if matches!(request.operation, PlainRequest::Get(_, Level::PerKeySequential)) {
+            return self.read_per_key(cx, id, request);
+        }
+        let request = request.operation;
         let needed = self.needed_by(level);
         let chain = cx.chain(request.key());
         let exists = chain.is_some_and(|chain| chain.newest().value.is_some());
@@ -247,6 +289,11 @@ impl Protocol for Quorum {
         }
     }
 
+    /// It has waited for statuses, or for what its session has seen, for as long as it may.
+    fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        self.on_request(cx, id, request);
+    }
+
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
         let operation = message.operation;
         match message.body {
@@ -263,6 +310,7 @@ impl Protocol for Quorum {
             Some(Body::Store(repair)) => self.on_store(cx, from, operation, repair),
             Some(Body::Stored(())) => self.on_stored(cx, from, operation),
             Some(Body::Round(round)) => self.on_round(cx, from.replica(), round),
+            Some(Body::Subscribe(time)) => self.on_subscribe(cx, from.replica(), Micros(time)),
             Some(Body::Mark(_) | Body::Held(_)) | None => {}
         }
     }
@@ -307,6 +355,8 @@ impl Protocol for Quorum {
             }
             Timer::Acknowledge => self.acknowledge(cx),
             Timer::Exchange => self.ask_round(cx),
+            Timer::Subscribe => self.subscribe(cx),
+            Timer::Status => self.send_statuses(cx),
             Timer::Hedge => self.hedge(cx),
             Timer::Retry => {
                 self.retry_reads(cx);
@@ -320,6 +370,7 @@ impl Protocol for Quorum {
         let replica = peer.replica();
         if up {
             self.links = self.links.union(ReplicaSet::one(replica));
+            self.subscribe_to(cx, replica);
         } else {
             self.links = self.links.without(replica);
             self.marks.deletes.left(replica);

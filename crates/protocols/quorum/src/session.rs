@@ -6,8 +6,11 @@
 //! **`delay(t)`** (artificial delays, II.A) carries every operation out at `one`. A read waits for t before it is sent, and a write waits for t after it
 //! was acknowledged. Meanwhile the write reaches other replicas.
 //!
+//! **`per-key-sequential`** needs to know what the session has seen: see `statuses.rs`. The session notes the newest version of each replica in its answers, at
+//! whatever level, and says so where it matters. Its token carries that to another site.
+//!
 //! The session does not know whose replicas it asks. Everything that it needs of a store is in [`Backend`].
-use crate::Quorum;
+use crate::{Quorum, Request, seen::Seen};
 use bytes::{Bytes, BytesMut};
 use rand_chacha::{
     ChaCha8Rng,
@@ -16,7 +19,7 @@ use rand_chacha::{
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
     Answer, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest, PlainResponse,
-    Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Vector,
 };
 
 /// A store that keeps several copies of each key, as the dials need it.
@@ -24,11 +27,13 @@ pub trait Backend: Protocol {
     /// The levels that it gives by itself, and those of the dials.
     const LEVELS: Levels;
 
-    /// A request to read a key at a level that the store gives by itself. The answer's receipt names the version.
-    fn read(key: Key, level: Level) -> Self::Request;
+    /// A request to read a key at a level that the store gives by itself. The answer's receipt names the version. `seen` has what the session has seen of
+    /// the key's partition, if the level promises anything about that.
+    fn read(key: Key, level: Level, seen: Vector) -> Self::Request;
 
-    /// A request to write a key, or to delete it, at a level that the store gives by itself.
-    fn write(key: Key, value: Option<Bytes>, level: Level) -> Self::Request;
+    /// A request to write a key, or to delete it, at a level that the store gives by itself. The version must be newer than all that the session has seen
+    /// of the key's partition.
+    fn write(key: Key, value: Option<Bytes>, level: Level, seen: Vector) -> Self::Request;
 
     /// What an answer of the store says.
     fn answer(response: Self::Response) -> Answer;
@@ -41,6 +46,7 @@ const READS: &[Level] = &[
     Level::Replicas(0),
     Level::Atomic,
     Level::Bounded(Micros(0)),
+    Level::PerKeySequential,
     Level::Cpq(0),
     Level::Delay(Micros(0)),
 ];
@@ -51,6 +57,7 @@ const WRITES: &[Level] = &[
     Level::All,
     Level::Replicas(0),
     Level::Atomic,
+    Level::PerKeySequential,
     Level::Cpq(0),
     Level::Delay(Micros(0)),
 ];
@@ -61,12 +68,14 @@ impl Backend for Quorum {
         writes: WRITES,
     };
 
-    fn read(key: Key, level: Level) -> PlainRequest {
-        PlainRequest::Get(key, level)
+    fn read(key: Key, level: Level, seen: Vector) -> Request {
+        let operation = PlainRequest::Get(key, level);
+        Request { operation, seen }
     }
 
-    fn write(key: Key, value: Option<Bytes>, level: Level) -> PlainRequest {
-        PlainRequest::Put(key, value, level, None)
+    fn write(key: Key, value: Option<Bytes>, level: Level, seen: Vector) -> Request {
+        let operation = PlainRequest::Put(key, value, level, None);
+        Request { operation, seen }
     }
 
     fn answer(response: PlainResponse) -> Answer {
@@ -77,7 +86,7 @@ impl Backend for Quorum {
 /// A client of a quorum keyspace.
 pub type QuorumSession = Dials<Quorum>;
 
-/// A session that knows nothing which a token would have to carry: the replicas find out what an operation needs.
+/// A session over such a store.
 ///
 /// **Pipelines.** Operations that a client sends without waiting overlap, and take effect in the order in which they were sent. A replica may need several
 /// steps for an operation, and operations of one key may overtake each other there. So an operation waits for the earlier ones on its key, with one
@@ -99,7 +108,9 @@ pub struct Dials<B: Backend> {
     /// Operations that wait because they, or those before them, must be alone.
     queue: VecDeque<(u64, Operation, Level)>,
     /// What is under way on each key, and waits.
-    keys: BTreeMap<Key, OnKey<B>>,
+    keys: BTreeMap<Key, OnKey>,
+    seen: Seen,
+    of: std::marker::PhantomData<fn() -> B>,
 }
 
 /// An operation under way.
@@ -119,27 +130,35 @@ struct Open {
 }
 
 /// What is under way on one key, in the order in which it was asked for.
-type OnKey<B> = VecDeque<Part<B>>;
+type OnKey = VecDeque<Part>;
 
 /// A part of an operation: what it does with one key.
-struct Part<B: Backend> {
+struct Part {
     tag: u64,
     part: u32,
     is_read: bool,
     /// The level at which the store carries it out.
     given: Level,
-    state: State<B>,
+    state: State,
+}
+
+/// What a part asks the store for.
+enum Work {
+    /// To read its key.
+    Read,
+    /// To write this value, or to delete the key.
+    Write(Option<Bytes>),
 }
 
 #[allow(
     clippy::large_enum_variant,
     reason = "few parts are under way, and a box for each receipt would cost more"
 )]
-enum State<B: Backend> {
-    /// It waits for earlier parts. This will be asked.
-    Waits(B::Request),
-    /// It waits for its delay to pass. This will be asked.
-    Delays(B::Request),
+enum State {
+    /// It waits for earlier parts.
+    Waits(Work),
+    /// It waits for its delay to pass.
+    Delays(Work),
     /// It was asked.
     Asked,
     /// It was answered. Earlier reads of the key are under way, or the delay of a write has not passed.
@@ -208,12 +227,11 @@ impl<B: Backend> Dials<B> {
         match operation {
             Operation::Get { key, .. } => {
                 self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key.clone(), (true, given), B::read(key, given));
+                self.begin(cx, (tag, 0), key, given, Work::Read);
             }
             Operation::Put { key, value, .. } => {
                 self.open.insert(tag, open(vec![key.clone()], false));
-                let request = B::write(key.clone(), value, given);
-                self.begin(cx, (tag, 0), key, (false, given), request);
+                self.begin(cx, (tag, 0), key, given, Work::Write(value));
             }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 cx.answer(tag, Answer::Values(Vec::new()), None)
@@ -222,8 +240,7 @@ impl<B: Backend> Dials<B> {
                 self.open.insert(tag, open(keys.clone(), true));
                 for (part, key) in keys.into_iter().enumerate() {
                     let given = self.given(level);
-                    let request = B::read(key.clone(), given);
-                    self.begin(cx, (tag, part as u32), key, (true, given), request);
+                    self.begin(cx, (tag, part as u32), key, given, Work::Read);
                 }
             }
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
@@ -234,7 +251,20 @@ impl<B: Backend> Dials<B> {
     }
 
     /// Asks the nearest replica of the key, or one of another site if that is away.
-    fn ask(&self, cx: &mut SessionContext<'_, Self>, tag: u64, part: u32, key: &Key, request: B::Request) {
+    fn ask(
+        &self,
+        cx: &mut SessionContext<'_, Self>,
+        (tag, part): (u64, u32),
+        key: &Key,
+        given: Level,
+        work: Work,
+    ) {
+        let seen = || self.seen.of(self.topology.partition_of_slot(key.slot()));
+        let request = match work {
+            Work::Read if given == Level::PerKeySequential => B::read(key.clone(), given, seen()),
+            Work::Read => B::read(key.clone(), given, Vector::ZERO),
+            Work::Write(value) => B::write(key.clone(), value, given, seen()),
+        };
         let mut server = cx.nearest(&self.topology, key);
         if !cx.reach.is_reached(server) {
             server = cx.reach.nearest_elsewhere(server.partition).unwrap_or(server);
@@ -248,15 +278,15 @@ impl<B: Backend> Dials<B> {
         cx: &mut SessionContext<'_, Self>,
         (tag, part): (u64, u32),
         key: Key,
-        (is_read, given): (bool, Level),
-        request: B::Request,
+        given: Level,
+        work: Work,
     ) {
         let new = Part {
             tag,
             part,
-            is_read,
+            is_read: matches!(work, Work::Read),
             given,
-            state: State::Waits(request),
+            state: State::Waits(work),
         };
         self.keys.entry(key.clone()).or_default().push_back(new);
         self.go_on(cx, &key);
@@ -277,7 +307,7 @@ impl<B: Backend> Dials<B> {
             let State::Waits(_) = part.state else {
                 continue;
             };
-            let State::Waits(request) = std::mem::replace(&mut part.state, State::Asked) else {
+            let State::Waits(work) = std::mem::replace(&mut part.state, State::Asked) else {
                 unreachable!("it was just that")
             };
             let delay = match self.open.get(&part.tag).map(|open| open.level) {
@@ -286,14 +316,14 @@ impl<B: Backend> Dials<B> {
             };
             match delay {
                 Some(delay) => {
-                    part.state = State::Delays(request);
+                    part.state = State::Delays(work);
                     cx.set_timer(Timer(part.tag, part.part), delay);
                 }
-                None => asks.push((part.tag, part.part, request)),
+                None => asks.push(((part.tag, part.part), part.given, work)),
             }
         }
-        for (tag, part, request) in asks {
-            self.ask(cx, tag, part, key, request);
+        for (part, given, work) in asks {
+            self.ask(cx, part, key, given, work);
         }
     }
 
@@ -313,7 +343,7 @@ impl<B: Backend> Dials<B> {
                 if part.is_read {
                     on_key
                         .iter_mut()
-                        .for_each(|later| later.raise(key, &answer, receipt.as_ref()));
+                        .for_each(|later| later.raise(&answer, receipt.as_ref()));
                 }
                 over.push((part.tag, part.part, answer, receipt));
             }
@@ -370,7 +400,7 @@ impl<B: Backend> Dials<B> {
         }
     }
 
-    fn part(&mut self, tag: u64, part: u32) -> Option<(Key, &mut Part<B>)> {
+    fn part(&mut self, tag: u64, part: u32) -> Option<(Key, &mut Part)> {
         let key = self.open.get(&tag)?.keys.get(part as usize)?.clone();
         let on_key = self.keys.get_mut(&key)?;
         let found = on_key
@@ -380,9 +410,9 @@ impl<B: Backend> Dials<B> {
     }
 }
 
-impl<B: Backend> Part<B> {
+impl Part {
     /// An earlier read of the key has shown this.
-    fn raise(&mut self, key: &Key, earlier: &Answer, its_receipt: Option<&Receipt>) {
+    fn raise(&mut self, earlier: &Answer, its_receipt: Option<&Receipt>) {
         let State::Answered(answer @ Answer::Value(_), Some(receipt)) = &mut self.state else {
             return;
         };
@@ -391,7 +421,7 @@ impl<B: Backend> Part<B> {
         };
         if earlier_receipt.version.is_none() && receipt.version.is_some() {
             // Nothing, without a version: maybe a newer delete that is forgotten. If so, no replica shows the older value any more.
-            self.state = State::Waits(B::read(key.clone(), self.given));
+            self.state = State::Waits(Work::Read);
         } else if receipt.version < earlier_receipt.version {
             *answer = earlier.clone();
             // What this answer had proven is true of a newer version, too.
@@ -412,17 +442,21 @@ impl<B: Backend> Session for Dials<B> {
     fn open(_: &B::Config, _: SiteId, topology: Topology, id: SessionId) -> Dials<B> {
         Dials {
             replicas: topology.replicas_of(0).len(),
-            topology,
             id,
             coin: None,
             open: BTreeMap::new(),
             queue: VecDeque::new(),
             keys: BTreeMap::new(),
+            seen: Seen::new(topology.replicas().len()),
+            topology,
+            of: std::marker::PhantomData,
         }
     }
 
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
-        BadToken::unless_empty(&state)
+        self.seen
+            .merge(Seen::take(state, self.topology.replicas().len())?);
+        Ok(())
     }
 
     fn on_operation(
@@ -451,13 +485,23 @@ impl<B: Backend> Session for Dials<B> {
             return;
         };
         let is_read = found.is_read;
+        let mut shown = None;
         found.state = match outcome {
-            Outcome::Answered(response, receipt) => State::Answered(B::answer(response), Some(receipt)),
+            Outcome::Answered(response, receipt) => {
+                let answer = B::answer(response);
+                // A write that may not have happened is not in the session's order.
+                shown = receipt.version.filter(|_| !matches!(answer, Answer::Failed(_)));
+                State::Answered(answer, Some(receipt))
+            }
             lost => State::Answered(
                 Answer::Failed(lost.into_failure().expect("it is not an answer")),
                 None,
             ),
         };
+        if let Some(version) = shown {
+            let partition = self.topology.partition_of_slot(key.slot());
+            self.seen.note(partition, version);
+        }
         match level {
             Level::Delay(delay) if !is_read => cx.set_timer(Timer(tag, part), delay),
             _ => self.answered(cx, &key),
@@ -468,8 +512,9 @@ impl<B: Backend> Session for Dials<B> {
         let Some((key, found)) = self.part(tag, part) else {
             return;
         };
+        let given = found.given;
         match std::mem::replace(&mut found.state, State::Asked) {
-            State::Delays(request) => self.ask(cx, tag, part, &key, request),
+            State::Delays(work) => self.ask(cx, (tag, part), &key, given, work),
             state => {
                 found.state = state;
                 self.answered(cx, &key);
@@ -494,5 +539,7 @@ impl<B: Backend> Session for Dials<B> {
         }
     }
 
-    fn token(&self, _: &mut BytesMut) {}
+    fn token(&self, out: &mut BytesMut) {
+        self.seen.put(out);
+    }
 }

@@ -196,6 +196,9 @@ impl Quorum {
     ) {
         let received = self.acknowledgements.received.entry(from.replica()).or_default();
         *received = (*received).max(version.at);
+        if self.statuses.are_awaited() {
+            self.wake_stream(cx, from.replica());
+        }
         if !copies.is_awaited() {
             return;
         }

@@ -15,6 +15,7 @@ const LEVELS: &[&str] = &[
     "bounded(20ms)",
     "bounded(200ms)",
     "bounded(2s)",
+    "per-key-sequential",
 ];
 
 fn scenario(level: Level, seed: u64) -> Scenario {

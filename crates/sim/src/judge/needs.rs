@@ -45,6 +45,8 @@ impl Need {
 pub(super) struct Needs {
     /// By the rule that nothing is undone.
     witness: Need,
+    /// By the same rule, for the session, if its level promises an order of each key's operations.
+    session: Need,
     /// By the rule that forgotten deletes are shown.
     forgotten: Need,
     /// By the rule that the receipt is true.
@@ -70,21 +72,24 @@ impl Judge {
         };
         let (claim, claimed_at) = self.claimed(of_key, seen);
         Needs {
-            witness: self.shown_before(of_key, seen),
+            witness: self.shown_before(of_key, seen, seen.witness, seen.is_careless),
+            session: match seen.session {
+                Some((session, true)) => self.shown_before(of_key, seen, session, false),
+                _ => Need::default(),
+            },
             forgotten: self.forgotten_before(of_key, seen),
             claim,
             claimed_at,
         }
     }
 
-    fn shown_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
+    fn shown_before(&self, of_key: &OfKey, seen: &Seen, witness: Witness, is_careless: bool) -> Need {
         let mut need = Need::default();
-        let Some(floors) = of_key.floors.get(&seen.witness) else {
+        let Some(floors) = of_key.floors.get(&witness) else {
             return need;
         };
         for raised in floors.iter().filter(|raised| seen.follows(raised)) {
-            if matches!(seen.witness, Witness::Session(..))
-                && self.is_excused(of_key, seen, raised.floor.version)
+            if matches!(witness, Witness::Session(..)) && self.is_excused(of_key, seen, raised.floor.version)
             {
                 need.excuse(raised.floor, Excuse::PowerLoss);
                 continue;
@@ -95,9 +100,7 @@ impl Judge {
         if let Some(floor) = floors.excused {
             need.excuse(floor, Excuse::PowerLoss);
         }
-        if seen.is_careless
-            && let Some(floor) = need.firm.take()
-        {
+        if is_careless && let Some(floor) = need.firm.take() {
             need.excuse(floor, Excuse::LevelEventual);
         }
         need
@@ -181,7 +184,7 @@ impl Judge {
 impl Needs {
     /// Whether the answer itself, without its receipt, has to meet a floor.
     pub fn has_answer_needs(&self) -> bool {
-        !self.witness.is_none() || !self.forgotten.is_none()
+        !self.witness.is_none() || !self.session.is_none() || !self.forgotten.is_none()
     }
 
     /// Whether its receipt claims anything that could be wrong.
@@ -191,21 +194,32 @@ impl Needs {
 
     /// The highest floor that has no excuse.
     pub fn highest(&self) -> Option<Floor> {
-        self.witness.firm.max(self.forgotten.firm).max(self.claim.firm)
+        let firm = [
+            self.witness.firm,
+            self.session.firm,
+            self.forgotten.firm,
+            self.claim.firm,
+        ];
+        firm.into_iter().max().flatten()
     }
 
     pub fn judge(&self, of_key: &OfKey, seen: &Seen, shown: Shown) -> Judgement {
         let mut judgement = Judgement::default();
         let (id, key, shows) = (seen.id.0, &seen.key, words(shown));
         let mut wrong = |rule, words| judgement.violations.push(Violation { rule, words });
-        let witness = self.witness.judge(of_key, shown).unwrap_or_else(|floor| {
-            let witness = seen.witness;
-            wrong(
-                Rule::NothingUndone,
-                format!("operation {id}: {witness} {floor} of {key}, and now {shows}"),
-            );
-            None
-        });
+        let mut undone = |need: Need, witness: Witness| {
+            need.judge(of_key, shown).unwrap_or_else(|floor| {
+                wrong(
+                    Rule::NothingUndone,
+                    format!("operation {id}: {witness} {floor} of {key}, and now {shows}"),
+                );
+                None
+            })
+        };
+        let witness = undone(self.witness, seen.witness);
+        let session = seen
+            .session
+            .and_then(|(session, _)| undone(self.session, session));
         let forgotten = self.forgotten.judge(of_key, shown).unwrap_or_else(|floor| {
             let server = seen.server;
             wrong(
@@ -230,7 +244,7 @@ impl Needs {
                 None
             }
         };
-        judgement.answer = witness.or(forgotten).or(alone);
+        judgement.answer = witness.or(session).or(forgotten).or(alone);
         judgement.claim = claim;
         if matches!(shown, Shown::ValueBelow(_)) {
             judgement.answer = judgement.answer.or(claim);
