@@ -176,7 +176,7 @@ impl<P: Protocol> Keyspace<P> {
                 Effect::Say { to, body } => self.say(me, to, body),
                 Effect::WakeLinks(to) => self.wake_links(me, to),
                 Effect::WakeWorker => self.shared().wake.wake_worker(),
-                Effect::Sync => self.shared().want_sync(),
+                Effect::Sync(wish) => self.shared().want_sync(wish),
             }
         }
     }

@@ -55,7 +55,7 @@ mod node;
 pub use node::{Node, NodeBuilder};
 mod record;
 mod shared;
-pub use shared::{NO_ROOM, Wake};
+pub use shared::{NO_ROOM, SyncWish, Wake};
 mod status;
 pub use status::{CheckpointCounts, KeyspaceStatus, StreamStatus};
 mod steps;

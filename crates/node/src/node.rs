@@ -4,6 +4,7 @@ mod maintenance;
 pub use builder::NodeBuilder;
 pub(crate) use lanes::Lanes;
 
+use crate::SyncWish;
 use crate::{
     agreement::Agreement,
     config::{NodeConfig, NodeId},
@@ -27,7 +28,7 @@ use turnbuckle_store::Engine;
 /// [`Node::handle_frame`]. It calls [`Node::commit`] once per turn of its loop, and [`Node::tick`] when [`Node::next_deadline`] has passed.
 /// It fills links with [`Node::fill`].
 ///
-/// What waits for disks is [`Work`], which the driver does step by step: [`Node::sync`] when [`Node::wants_sync`] is true, and
+/// What waits for disks is [`Work`], which the driver does step by step: [`Node::sync`] when [`Node::wants_sync`] says so, and
 /// [`Node::fetch`] and [`Node::maintain`] when it was woken ([`Wake::wake_worker`](crate::Wake::wake_worker)). Several threads may fetch at
 /// the same time, but only one may maintain.
 pub struct Node {
@@ -91,9 +92,9 @@ impl Node {
         self.keyspaces.iter().any(|keyspace| keyspace.is_dirty())
     }
 
-    /// Whether a batch waits for a sync.
-    pub fn wants_sync(&self) -> bool {
-        self.shared.sync_wanted.load(Ordering::Acquire)
+    /// How soon the log is to be synced.
+    pub fn wants_sync(&self) -> SyncWish {
+        self.shared.sync_wish()
     }
 
     /// Syncs the log, and releases what waited for that.
@@ -101,7 +102,7 @@ impl Node {
         let node = Arc::clone(self);
         Work::new(|steps| async move {
             let began = steps.now();
-            node.shared.sync_wanted.store(false, Ordering::Release);
+            node.shared.begin_sync();
             steps.next().await;
             node.shared.log().sync()?;
             steps.next().await;

@@ -8,7 +8,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use turnbuckle_log::Log;
@@ -20,8 +20,22 @@ pub trait Wake: Send + Sync {
     fn wake_loop(&self, index: usize);
     /// Frames wait for the link to this node.
     fn wake_link(&self, peer: NodeId);
-    /// Background work waits: a checkpoint, a fetch, a copy, a sync.
+    /// Background work waits: a checkpoint, a fetch, a copy.
     fn wake_worker(&self);
+    /// The log is to be synced: see [`Node::wants_sync`](crate::Node::wants_sync).
+    fn wake_sync(&self);
+}
+
+/// How soon the log is to be synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum SyncWish {
+    /// Nothing waits for it.
+    None,
+    /// Nobody waits for it now, but somebody may later. If the log is synced at intervals anyway, that is soon enough.
+    Soon,
+    /// An operation waits for it.
+    Now,
 }
 
 /// The beginning of the text with which a request is refused that needs space on a disk that has too little.
@@ -35,8 +49,8 @@ pub(crate) struct Shared {
     links: Vec<Mutex<LinkQueue>>,
     /// For each node, the number of calls that asked the streams for frames for it.
     turns: Vec<AtomicUsize>,
-    /// A batch waits for a sync.
-    pub sync_wanted: AtomicBool,
+    /// What waits for a sync: a [`SyncWish`].
+    sync_wish: AtomicU8,
     /// The log could not be written: no new requests are taken until it can.
     pub log_failing: AtomicBool,
     /// The engine failed a write of a lane, and takes no more writes. Background work ends with it, so that the node is opened again.
@@ -138,7 +152,7 @@ impl Shared {
             log: OnceLock::new(),
             links,
             turns,
-            sync_wanted: AtomicBool::new(false),
+            sync_wish: AtomicU8::new(SyncWish::None as u8),
             log_failing: AtomicBool::new(false),
             engine_failure: Mutex::default(),
             free_bytes: AtomicU64::new(u64::MAX),
@@ -245,10 +259,24 @@ impl Shared {
         !link.frames.is_empty()
     }
 
-    pub fn want_sync(&self) {
-        if !self.sync_wanted.swap(true, Ordering::AcqRel) {
-            self.wake.wake_worker();
+    pub fn want_sync(&self, wish: SyncWish) {
+        if self.sync_wish.fetch_max(wish as u8, Ordering::AcqRel) < wish as u8 {
+            self.wake.wake_sync();
         }
+    }
+
+    /// What waits for a sync.
+    pub fn sync_wish(&self) -> SyncWish {
+        let wish = self.sync_wish.load(Ordering::Acquire);
+        let all = [SyncWish::Now, SyncWish::Soon];
+        all.into_iter()
+            .find(|&known| known as u8 == wish)
+            .unwrap_or(SyncWish::None)
+    }
+
+    /// A sync begins, for everything that has wished for one.
+    pub fn begin_sync(&self) {
+        self.sync_wish.store(SyncWish::None as u8, Ordering::Release);
     }
 }
 
@@ -274,6 +302,7 @@ mod tests {
         fn wake_loop(&self, _: usize) {}
         fn wake_link(&self, _: NodeId) {}
         fn wake_worker(&self) {}
+        fn wake_sync(&self) {}
     }
 
     const PEER: NodeId = NodeId(1);

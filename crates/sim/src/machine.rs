@@ -160,6 +160,9 @@ impl Wake for Wakes {
     fn wake_worker(&self) {
         self.worker.store(true, Ordering::Relaxed);
     }
+
+    /// The world looks after each call into the node.
+    fn wake_sync(&self) {}
 }
 
 impl Wakes {

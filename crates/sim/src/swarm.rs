@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Micros, Settings};
+use turnbuckle_core::{Descriptor, Level, Levels, Micros, Settings, Value};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -378,8 +378,26 @@ impl Draw {
             load: self.load.clone(),
             safety: self.safety,
             faults,
-            parameters: Settings::from([("heartbeat", self.heartbeat), ("theta", self.theta)]),
+            parameters: self.parameters(),
         }
+    }
+
+    /// A protocol uses those that it has.
+    fn parameters(&self) -> Settings {
+        let mut random = of_statuses(self.world.seed);
+        let mut drawn = Settings::from([
+            ("heartbeat", self.heartbeat),
+            ("theta", self.theta),
+            ("status", Micros::from_millis(*random.pick(&[1, 10, 10, 50]))),
+            (
+                "status_age",
+                Micros::from_millis(*random.pick(&[0, 20, 500, 5_000])),
+            ),
+        ]);
+        if random.percent(30) {
+            drawn.set("status_covers", Value::Count(1));
+        }
+        drawn
     }
 
     /// Restarts nodes without one of the keyspaces, and later with it again. About half of the nodes begin without it.
@@ -553,6 +571,11 @@ fn of_placement(seed: u64) -> Random {
 /// Draws for what exists only in worlds with several keyspaces.
 fn of_keyspaces(seed: u64) -> Random {
     Random::new(seed.rotate_left(40) ^ 0x6B_6579_7370)
+}
+
+/// Draws for statuses.
+fn of_statuses(seed: u64) -> Random {
+    Random::new(seed.rotate_left(32) ^ 0x7374_6174)
 }
 
 /// Draws for nodes that are asked for frames in two steps.

@@ -18,6 +18,7 @@ impl Wake for Quiet {
     fn wake_loop(&self, _: usize) {}
     fn wake_link(&self, _: NodeId) {}
     fn wake_worker(&self) {}
+    fn wake_sync(&self) {}
 }
 
 /// A machine, and the process that last ran on it.

@@ -1,6 +1,6 @@
 //! Staged writes go to the log, and what waits for them is released.
 use super::{Lane, in_log::Logged, records::Recorded};
-use crate::durability::Durability;
+use crate::{durability::Durability, shared::SyncWish};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Batch, Now, Protocol, ReplicaId};
 use turnbuckle_log::Position;
@@ -65,11 +65,9 @@ impl<P: Protocol> Lane<P> {
         self.settle_promises();
         self.finish_input(now);
         // Only when the batch is written: a sync that was asked for earlier might have ended before that.
-        if self
-            .in_log
-            .waits_for_sync(self.env.durability() != Durability::None)
-        {
-            self.want_sync();
+        match self.in_log.sync_wish() {
+            SyncWish::None => {}
+            wish => self.want_sync(wish),
         }
         !self.in_log.is_empty()
     }

@@ -1,6 +1,7 @@
 //! What a lane wants done. A lane acts on nothing outside itself: it emits effects, and its keyspace performs them in their order, while
 //! the lane is still locked.
 use super::Lane;
+use crate::shared::SyncWish;
 use turnbuckle_core::{Outcome, Protocol, ReplicaSet, RequestId, ServerId};
 use turnbuckle_replication::StreamBody;
 
@@ -21,7 +22,7 @@ pub(crate) enum Effect<P: Protocol> {
     /// Background work waits: the worker is woken.
     WakeWorker,
     /// Something waits until the log has been synced: a sync is asked for.
-    Sync,
+    Sync(SyncWish),
 }
 
 impl<P: Protocol> Lane<P> {
@@ -55,7 +56,7 @@ impl<P: Protocol> Lane<P> {
         self.effects.push(Effect::WakeWorker);
     }
 
-    pub(super) fn want_sync(&mut self) {
-        self.effects.push(Effect::Sync);
+    pub(super) fn want_sync(&mut self, wish: SyncWish) {
+        self.effects.push(Effect::Sync(wish));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Three queues, each in the order of the log. A batch releases its outputs, entries and acknowledgements when it is written, or when it is
 //! synced if it must be. A bound of the clock and a promise count only when they are synced.
+use crate::shared::SyncWish;
 use std::collections::VecDeque;
 use turnbuckle_core::{Hlc, ReplicaId};
 use turnbuckle_log::Position;
@@ -95,10 +96,15 @@ impl InLog {
         self.promises.drain(..done).map(|(_, promise)| promise)
     }
 
-    /// Whether something waits for a sync. `interval_syncs`: the log is synced at intervals anyway, which is soon enough for promises.
-    pub fn waits_for_sync(&self, interval_syncs: bool) -> bool {
-        let has_promises = !self.promises.is_empty() && !interval_syncs;
-        has_promises || !self.bounds.is_empty() || self.batches.front().is_some_and(|batch| batch.sync)
+    /// What waits for a sync.
+    pub fn sync_wish(&self) -> SyncWish {
+        if self.batches.front().is_some_and(|batch| batch.sync) {
+            SyncWish::Now
+        } else if !self.bounds.is_empty() || !self.promises.is_empty() {
+            SyncWish::Soon
+        } else {
+            SyncWish::None
+        }
     }
 
     /// Whether a batch is appended and not yet durable.
@@ -137,12 +143,12 @@ mod tests {
         in_log.push(batch(1, 10, true), Some(Hlc(9)));
         in_log.push(batch(2, 20, false), None);
         assert_eq!(take(&mut in_log, 20, 9), None);
-        assert!(in_log.waits_for_sync(true));
+        assert_eq!(in_log.sync_wish(), SyncWish::Now);
         assert_eq!(in_log.take_bound(Position(9)), None);
         assert_eq!(take(&mut in_log, 20, 10), Some(1));
         assert_eq!(in_log.take_bound(Position(10)), Some(Hlc(9)));
         assert_eq!(take(&mut in_log, 20, 10), Some(2), "it need only be written");
-        assert!(in_log.is_empty() && !in_log.waits_for_sync(false));
+        assert!(in_log.is_empty() && in_log.sync_wish() == SyncWish::None);
         assert_eq!(in_log.bound(), Hlc(9));
     }
 
@@ -152,7 +158,7 @@ mod tests {
         for number in 0..=MAX_PROMISES as u64 {
             in_log.push_promise(Position(number), (Hlc(number), number));
         }
-        assert!(in_log.waits_for_sync(false) && !in_log.waits_for_sync(true));
+        assert_eq!(in_log.sync_wish(), SyncWish::Soon);
         assert_eq!(in_log.take_promises(Position(1)).count(), 2);
         let last = in_log.take_promises(Position(u64::MAX)).last();
         assert_eq!(last, Some((Hlc(64), 64)));

@@ -46,6 +46,7 @@ impl Wake for Quiet {
     fn wake_loop(&self, _: usize) {}
     fn wake_link(&self, _: NodeId) {}
     fn wake_worker(&self) {}
+    fn wake_sync(&self) {}
 }
 
 pub struct Machine<P: Protocol> {

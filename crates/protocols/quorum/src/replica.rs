@@ -289,9 +289,9 @@ impl Protocol for Quorum {
         }
     }
 
-    /// It has waited for statuses, or for what its session has seen, for as long as it may.
+    /// It has waited for statuses, or for what its session has seen, for as long as it may. Its key may not be in memory any more.
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        self.on_request(cx, id, request);
+        cx.run_again(id, request);
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {

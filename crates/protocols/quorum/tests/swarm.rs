@@ -116,6 +116,8 @@ fn every_planted_bug_is_found() {
             Level::Bounded(Micros::from_millis(200)),
             1..=300,
         ),
+        ("ignores_seen", Level::PerKeySequential, 1..=300),
+        ("trusts_clocks", Level::PerKeySequential, 1..=300),
     ];
     let mut planted: Vec<&str> = worlds.iter().map(|(bug, ..)| *bug).collect();
     let mut all: Vec<&str> = Quorum::BUGS.iter().map(|bug| bug.name).collect();

@@ -323,6 +323,7 @@ impl Host {
     pub fn stop_workers(&self) {
         self.workers_stopping.store(true, Ordering::Release);
         self.wakes.workers().raise();
+        self.wakes.sync().raise();
     }
 
     pub async fn until_stopping(&self) {

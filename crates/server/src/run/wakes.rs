@@ -9,11 +9,12 @@ use std::{
 use tokio::sync::Notify;
 use turnbuckle_node::{NodeId, Wake};
 
-/// Everything that can be woken: event loops, links and workers.
+/// Everything that can be woken: event loops, links, workers, and the thread that syncs the log.
 pub(crate) struct Wakes {
     loops: Vec<Bell>,
     links: Vec<Bell>,
     workers: Signal,
+    sync: Signal,
 }
 
 /// Wakes one asynchronous task. However often it is rung, the task wakes once.
@@ -50,6 +51,7 @@ impl Wakes {
             loops: bells(loops),
             links: bells(nodes),
             workers: Signal::default(),
+            sync: Signal::default(),
         })
     }
 
@@ -64,6 +66,10 @@ impl Wakes {
     pub fn workers(&self) -> &Signal {
         &self.workers
     }
+
+    pub fn sync(&self) -> &Signal {
+        &self.sync
+    }
 }
 
 impl Wake for Wakes {
@@ -77,6 +83,10 @@ impl Wake for Wakes {
 
     fn wake_worker(&self) {
         self.workers.raise();
+    }
+
+    fn wake_sync(&self) {
+        self.sync.raise();
     }
 }
 

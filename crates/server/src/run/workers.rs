@@ -3,10 +3,10 @@ use super::Host;
 use std::{
     sync::{Arc, atomic::Ordering},
     thread::{Builder, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use turnbuckle_core::Micros;
-use turnbuckle_node::WorkError;
+use turnbuckle_node::{SyncWish, WorkError};
 
 /// How many threads read keys that are not in memory.
 const FETCHERS: usize = 2;
@@ -32,23 +32,30 @@ fn spawn(host: &Arc<Host>, name: &str, work: fn(&Host)) -> std::io::Result<JoinH
         .spawn(move || work(&host))
 }
 
-/// Syncs the commit log when an operation waits for that, and as often as the keyspaces' durability asks.
+/// Syncs the commit log when an operation waits for that, and as often as the keyspaces' durability asks. Everything else that waits for a sync waits for the
+/// next of those: the interval limits what a power loss takes, and is no reason to sync more often.
 fn sync(host: &Host) {
+    let is_due = || match host.node.wants_sync() {
+        SyncWish::Now => true,
+        SyncWish::Soon => !host.syncs_by_interval,
+        SyncWish::None => false,
+    };
     let mut seen = 0;
+    let mut last = Instant::now();
     while !host.workers_stopping.load(Ordering::Acquire) {
-        if !host.node.wants_sync() {
-            seen = host.wakes.workers().wait(seen, host.sync_every);
+        let left = host.sync_every.saturating_sub(last.elapsed());
+        if !is_due() && !left.is_zero() {
+            seen = host.wakes.sync().wait(seen, left);
+            continue;
         }
-        if host.node.wants_sync() || (host.syncs_by_interval && host.node.unsynced_bytes() > 0) {
+        last = Instant::now();
+        let has_unsynced = host.syncs_by_interval && host.node.unsynced_bytes() > 0;
+        if host.node.wants_sync() != SyncWish::None || has_unsynced {
             if let Err(error) = host.node.sync().run(|| host.clock.now()) {
                 host.fail(&format!("the commit log cannot be synced: {error}"));
                 return;
             }
             host.syncs.fetch_add(1, Ordering::Relaxed);
-        }
-        if !host.node.wants_sync() && host.syncs_by_interval {
-            // The interval limits what a power loss takes. It is no reason to sync more often.
-            std::thread::park_timeout(host.sync_every);
         }
     }
 }

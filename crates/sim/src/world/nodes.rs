@@ -3,7 +3,7 @@ use super::{Event, LOOK_EVERY, end_of};
 use crate::{Loss, Rule, World, machine::Process};
 use turnbuckle_core::{Micros, Session};
 use turnbuckle_log::LogError;
-use turnbuckle_node::{Durability, NodeId};
+use turnbuckle_node::{Durability, NodeId, SyncWish};
 
 impl<S: Session> World<S> {
     pub(super) fn lives(&self, node: usize, life: u64) -> bool {
@@ -35,7 +35,7 @@ impl<S: Session> World<S> {
             process.wakes.take_links(),
             process.wakes.take_worker(),
         );
-        let sync = process.node.wants_sync();
+        let sync = process.node.wants_sync() != SyncWish::None;
         let deadline = process.next_deadline();
         if turn {
             self.want_turn(node);
