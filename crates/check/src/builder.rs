@@ -35,7 +35,8 @@
 //! [`History::findings`], and the earlier one is used.
 use crate::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promised, Receipt, Value, Version,
-    taken_away::only_puts, version::VersionNames,
+    taken_away::only_puts,
+    version::{VersionNames, parse_stamp},
 };
 use bytes::Bytes;
 use indexmap::IndexMap;
@@ -238,6 +239,7 @@ impl HistoryBuilder {
                 Status::Ok => claim.copies.map_or(1, NonZeroU8::get),
                 Status::Fail | Status::Unknown => 1,
             },
+            as_of: claim.as_of.as_deref().and_then(parse_stamp),
         };
         let receipt = record.receipt.as_ref().map(&mut receipt);
         let level = record.level.as_ref().map(|level| self.levels.number(level));

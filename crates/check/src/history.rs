@@ -182,6 +182,8 @@ pub struct Receipt {
     pub covers: u8,
     /// How many replicas had stored the write when it was acknowledged. 1 if the receipt does not say it, or the outcome of the write is unknown.
     pub copies: u8,
+    /// The cut as of which the key was read, as a stamp ([`Version::stamp`]), if the receipt names one.
+    pub as_of: Option<u64>,
 }
 
 /// A trace, normalised.

@@ -8,6 +8,7 @@
 //! | `bounded(t)` | a read that missed a write that its receipt covers, and that had been over for longer than t when it began |
 //! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
 //! | `per-key-sequential` | a read that breaks a session guarantee within its key, where versions order the writes |
+//! | `sequential`, where receipts say as of which moment was read | a read that does not show the newest version up to that moment, or an operation with which its session goes back |
 //! | `causal`, the other sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be judged: they promise how an operation is carried out, which no client sees |
 //!
@@ -35,7 +36,7 @@
 //! large that is, verdicts that depend on it cannot be given. A write and a read that one recorder timed, with versions to order writes, depend
 //! on no other clock.
 use crate::{
-    Broken, History, Kind, Operation, Order, Zones, each_session_violation, order::is_sensible,
+    Broken, History, Kind, Operation, Order, Zones, cuts::Cuts, each_session_violation, order::is_sensible,
     staleness::Missable,
 };
 use indexmap::IndexMap;
@@ -128,6 +129,8 @@ pub struct LevelJudge<'a> {
     groups: Groups,
     /// The reads that break a session guarantee.
     broken: HashMap<usize, Broken>,
+    /// The order that receipts claim.
+    cuts: Cuts,
     /// For each operation, whether no order of that kind explains it.
     learnt: HashMap<PromisedOrder, Vec<bool>>,
     /// One copy explains the whole trace.
@@ -165,6 +168,7 @@ impl<'a> LevelJudge<'a> {
             order,
             groups,
             broken,
+            cuts: Cuts::of(history),
             learnt: HashMap::new(),
             is_atomic: false,
         };
@@ -179,6 +183,11 @@ impl<'a> LevelJudge<'a> {
     /// Takes in what an analysis of the whole trace has found: for each operation, whether no order of that kind explains it.
     pub fn learn(&mut self, ordering: PromisedOrder, contradicted: Vec<bool>) {
         self.learnt.insert(ordering, contradicted);
+    }
+
+    /// How many operations are not where their receipts place them in the order of all operations.
+    pub(crate) fn out_of_order(&self) -> u64 {
+        self.cuts.broken()
     }
 
     /// The reads that break a session guarantee, by place; clocks may be off.
@@ -207,6 +216,11 @@ impl<'a> LevelJudge<'a> {
                 Promise::Bounded(bound) => self.staleness(place, nanoseconds(bound.0)),
                 Promise::OneCopy => one_copy[number],
                 Promise::Order(PromisedOrder::PerKeySequential) => self.per_key(place, is_all),
+                Promise::Order(PromisedOrder::Sequential) => match self.cuts.verdict(place) {
+                    Some(Some(why)) => Verdict::False(why),
+                    Some(None) => Verdict::NotContradicted,
+                    None => self.ordering(PromisedOrder::Sequential, place, is_all),
+                },
                 Promise::Order(ordering) => self.ordering(ordering, place, is_all),
                 Promise::Procedure => {
                     Verdict::NotAuditable("the level says how an operation is carried out, not what it shows")

@@ -8,6 +8,7 @@
 //!               (interns, normalises)        +--> Order --> session guarantees, staleness, t-visibility
 //!                                            +--> convergence
 //!                                            +--> LevelJudge --> receipts, recorded and required levels
+//!                                            +--> Cuts: the order that receipts claim, verified
 //!                                            +--> causal consistency (CC, CCv, CM), sequential consistency
 //!                                            +--> explain: why, as a Witness with words, drawn as a timeline
 //!                                            +--> figures: what a number does not say, as plots
@@ -54,6 +55,7 @@ mod builder;
 pub use builder::HistoryBuilder;
 mod causal;
 pub use causal::{Causal, Verdict, causal, causal_within};
+mod cuts;
 mod explain;
 pub use explain::{Explanation, WORST_KEYS, explain, explain_keys};
 mod figures;

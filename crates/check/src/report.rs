@@ -91,6 +91,8 @@ pub struct Report {
     pub causal_violations: Option<u64>,
     /// Whether one order explains all that was read, sessions kept, time apart; none if that was not decided.
     pub sequentially_consistent: Option<bool>,
+    /// Operations that are not where their receipts place them in the order of all operations.
+    pub out_of_order: u64,
 }
 
 /// How many reads break the guarantees about other clients' writes within a key.
@@ -216,7 +218,8 @@ impl Report {
                 .collect(),
             Promise::Order(PromisedOrder::Causal) => causal.to_vec(),
             Promise::Order(PromisedOrder::Sequential) => {
-                [("sequential", sequential)].into_iter().chain(causal).collect()
+                let claimed = [("sequential", sequential), ("out-of-order", self.out_of_order)];
+                claimed.into_iter().chain(causal).collect()
             }
             Promise::Order(PromisedOrder::PartitionSequential) => Vec::new(),
         };
@@ -348,6 +351,7 @@ impl Report {
             causally_consistent: orders.causal.cc.holds(),
             causal_violations: orders.causal.violations,
             sequentially_consistent: orders.sequential.holds(),
+            out_of_order: judge.out_of_order(),
         }
     }
 }

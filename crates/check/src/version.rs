@@ -84,10 +84,15 @@ impl VersionNames {
 /// Stamp and site of a name that is written exactly as the store would.
 fn parse(name: &str) -> Option<(u64, &str)> {
     let (stamp, site) = name.split_once('@')?;
+    Some((parse_stamp(stamp)?, site))
+}
+
+/// The stamp that a text is, if it is written exactly as the store would.
+pub(crate) fn parse_stamp(stamp: &str) -> Option<u64> {
     let (wall, counter) = stamp.split_once('.')?;
     let (wall, counter) = (number(wall)?, number(counter)?);
     let fits = wall >> (64 - COUNTER_BITS) == 0 && counter >> COUNTER_BITS == 0;
-    fits.then_some((wall << COUNTER_BITS | counter, site))
+    fits.then_some(wall << COUNTER_BITS | counter)
 }
 
 /// A number without sign and leading zeros, so that it prints as it was.

@@ -89,7 +89,7 @@ impl Level {
     /// How many of a key's `all` replicas must take part in an operation at this level, as far as the level alone says.
     pub fn replicas_needed(self, all: usize) -> usize {
         match self {
-            Level::Quorum | Level::Atomic | Level::PerKeySequential => all / 2 + 1,
+            Level::Quorum | Level::Atomic | Level::PerKeySequential | Level::Sequential => all / 2 + 1,
             Level::All => all,
             Level::Replicas(count) => usize::from(count),
             _ => 1,

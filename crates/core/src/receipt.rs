@@ -1,4 +1,4 @@
-use crate::{Level, Micros, ReplicaSet, ServerId, Vector, VersionId, Wanted};
+use crate::{Hlc, Level, Micros, ReplicaSet, ServerId, Vector, VersionId, Wanted};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +63,12 @@ pub struct QuorumProof {
     pub answered: ReplicaSet,
     /// What the proven staleness covers: the writes that at least this many replicas had acknowledged. 1: all writes.
     pub covers: u8,
-    /// For a read at `bounded(t)`: how one replica could prove the bound, or why it could not. Boxed, because few receipts have it, and without the box every
+    /// For a read whose level allows that one replica answers alone: how it could do so, or why it could not. Boxed, because few receipts have it, and without the box every
     /// receipt would be larger.
     pub freshness: Option<Box<Freshness>>,
 }
 
-/// How one replica could prove the bound of a read at `bounded(t)`, or why it could not.
+/// How one replica could answer alone, or why it could not: at `bounded(t)`, `per-key-sequential` and `sequential`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// By what it knew of these replicas, which were not asked.
@@ -77,6 +77,9 @@ pub enum Freshness {
     Stale(Micros),
     /// It could prove nothing. So others were asked.
     Unknown,
+    /// It showed the data as of this cut: everything that was stamped up to then, at any replica, and nothing that was stamped later. That is the place of a read
+    /// at `sequential` in the order of all operations.
+    Cut(Hlc),
 }
 
 /// Versions that are here and cannot be shown yet.
@@ -140,6 +143,20 @@ impl Receipt {
         match &self.proof {
             Proof::Quorum(quorum) => usize::from(quorum.covers),
             Proof::Plain | Proof::Causal { .. } => 1,
+        }
+    }
+
+    /// The cut as of which a read at `sequential` shows the data.
+    pub fn cut(&self) -> Option<Hlc> {
+        match &self.proof {
+            Proof::Quorum(QuorumProof {
+                freshness: Some(freshness),
+                ..
+            }) => match **freshness {
+                Freshness::Cut(cut) => Some(cut),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

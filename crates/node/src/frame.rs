@@ -149,13 +149,15 @@ struct QuorumFrame {
     freshness: Option<FreshnessFrame>,
 }
 
-/// How one replica could prove the bound of a read, or why it could not: either names replicas, or a staleness, or nothing.
+/// How one replica could answer alone, or why it could not: names replicas, or a staleness, or a cut, or nothing.
 #[derive(Clone, PartialEq, Message)]
 struct FreshnessFrame {
     #[prost(uint32, repeated, tag = "1")]
     proven: Vec<u32>,
     #[prost(uint64, optional, tag = "2")]
     stale_us: Option<u64>,
+    #[prost(fixed64, optional, tag = "3")]
+    cut: Option<u64>,
 }
 
 impl From<&QuorumProof> for QuorumFrame {
@@ -168,11 +170,15 @@ impl From<&QuorumProof> for QuorumFrame {
             freshness: quorum.freshness.as_deref().map(|freshness| FreshnessFrame {
                 proven: match freshness {
                     Freshness::Proven(replicas) => numbers(*replicas),
-                    Freshness::Stale(_) | Freshness::Unknown => Vec::new(),
+                    _ => Vec::new(),
                 },
                 stale_us: match freshness {
                     Freshness::Stale(staleness) => Some(staleness.0),
-                    Freshness::Proven(_) | Freshness::Unknown => None,
+                    _ => None,
+                },
+                cut: match freshness {
+                    Freshness::Cut(cut) => Some(cut.0),
+                    _ => None,
                 },
             }),
         }
@@ -193,6 +199,9 @@ impl QuorumFrame {
             covers: covers.ok_or_else(|| BadFrame::new("a number of replicas", self.covers.to_string()))?,
             freshness: match &self.freshness {
                 None => None,
+                Some(FreshnessFrame { cut: Some(cut), .. }) => {
+                    Some(Box::new(Freshness::Cut(check_time(*cut)?)))
+                }
                 Some(FreshnessFrame {
                     stale_us: Some(staleness),
                     ..

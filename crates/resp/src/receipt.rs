@@ -5,7 +5,7 @@ use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, Replica
 /// How many fields a receipt has, and how many more a receipt of a causal or a quorum keyspace has.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
-const QUORUM_FIELDS: usize = 5;
+const QUORUM_FIELDS: usize = 6;
 
 fn fields(receipt: &Receipt) -> usize {
     match receipt.proof {
@@ -100,9 +100,12 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
             let fallback = match freshness {
                 Some(Freshness::Stale(staleness)) => Some(format!("stale {}us", staleness.0)),
                 Some(Freshness::Unknown) => Some("unknown".to_string()),
-                Some(Freshness::Proven(_)) | None => None,
+                Some(Freshness::Proven(_) | Freshness::Cut(_)) | None => None,
             };
             writer.bulk_or_null(fallback.as_deref().map(str::as_bytes));
+            writer.bulk(b"as_of");
+            let as_of = receipt.cut().map(|cut| cut.to_string());
+            writer.bulk_or_null(as_of.as_deref().map(str::as_bytes));
         }
     }
 }

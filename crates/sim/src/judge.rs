@@ -478,6 +478,8 @@ impl Judge {
         receipt: &Receipt,
         over: Micros,
     ) -> Seen {
+        // The past as of a cut: other sessions may have seen more at the same replica.
+        let shows_the_past = receipt.cut().is_some();
         Seen {
             id,
             place,
@@ -488,12 +490,12 @@ impl Judge {
             key: key.clone(),
             server,
             may_be_another: false,
-            witness: match self.has_sessions {
+            witness: match self.has_sessions || shows_the_past {
                 true => Witness::Session(record.client, record.session),
                 false => Witness::Replica(server),
             },
             is_careless: self.has_sessions && !self.promise_of(&record.operation).is_causal(),
-            session: self.orders_keys.then(|| {
+            session: (self.orders_keys && !shows_the_past).then(|| {
                 let session = Witness::Session(record.client, record.session);
                 (session, receipt.given.promise().orders_keys())
             }),

@@ -360,6 +360,9 @@ impl<S: Session> Script<S> {
                         Some(Freshness::Proven(replicas)) => format!("; fresh: {}", names(*replicas)),
                         Some(Freshness::Stale(staleness)) => format!("; alone it proves {staleness}"),
                         Some(Freshness::Unknown) => "; alone it proves nothing".to_string(),
+                        Some(Freshness::Cut(cut)) => {
+                            format!("; as of {}", world.time_name(*cut))
+                        }
                         None => String::new(),
                     };
                     match quorum.covers {
@@ -553,12 +556,17 @@ fn text(value: Option<&Bytes>) -> String {
 impl<S: Session> World<S> {
     /// A version's name in scripts: time since the beginning, count, site.
     fn version_name(&self, version: VersionId) -> String {
-        let count = match version.at.counter() {
+        let site = self.topology().replica_name(version.replica);
+        format!("{}@{site}", self.time_name(version.at))
+    }
+
+    /// A timestamp, since the beginning.
+    fn time_name(&self, at: Hlc) -> String {
+        let count = match at.counter() {
             0 => String::new(),
             count => format!("+{count}"),
         };
-        let site = self.topology().replica_name(version.replica);
-        format!("{}{count}@{site}", version.at.wall().since(BEGINNING))
+        format!("{}{count}", at.wall().since(BEGINNING))
     }
 
     /// The text with version numbers replaced by their names.

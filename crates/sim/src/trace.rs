@@ -222,5 +222,6 @@ fn claim(receipt: &Receipt, topology: &Topology) -> Claim {
         copies: beyond_one(receipt.copies()),
         clock_bound_us: receipt.clock_bound.0,
         siblings: receipt.siblings,
+        as_of: receipt.cut().map(|cut| cut.to_string()),
     }
 }

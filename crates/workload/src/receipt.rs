@@ -45,6 +45,7 @@ fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
         copies: answered.and_then(NonZeroU8::new),
         clock_bound_us: number("clock_bound_us").unwrap_or(0),
         siblings: find("siblings") == Some(&Value::Boolean(true)),
+        as_of: word("as_of"),
     };
     Some((claim, word("version")))
 }
@@ -97,6 +98,7 @@ mod tests {
                 copies: None,
                 clock_bound_us: 500,
                 siblings: true,
+                as_of: None,
             }
         );
     }

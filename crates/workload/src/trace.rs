@@ -135,6 +135,9 @@ pub struct Claim {
     /// Whether concurrent versions are hidden behind the answer.
     #[serde(default)]
     pub siblings: bool,
+    /// The moment as of which the keys were read: everything that was stamped up to it is shown, and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
 }
 
 fn no_key() -> Octets {
@@ -264,6 +267,7 @@ mod tests {
                 copies: NonZeroU8::new(3),
                 clock_bound_us: 500,
                 siblings: false,
+                as_of: None,
             }),
             recorder: Some("bench".into()),
             pipelined: false,

@@ -63,6 +63,10 @@ pub struct Bugs {
     pub ignores_seen: bool,
     /// The times in statuses are compared as if all clocks were right.
     pub trusts_clocks: bool,
+    /// A read at `sequential` shows the newest version, and not that of its cut.
+    pub shows_newest: bool,
+    /// The cut is the minimum over all replicas but one.
+    pub leaves_one_out: bool,
 }
 
 /// No partition has more replicas.
@@ -144,6 +148,14 @@ pub(crate) const BUGS: &[Bug] = &[
         "trusts_clocks",
         "a read at per-key-sequential counts a status as newer than it is, because the error of clocks is left out",
     ),
+    Bug::new(
+        "shows_newest",
+        "two sessions that read at sequential see two writes of different keys in opposite orders",
+    ),
+    Bug::new(
+        "leaves_one_out",
+        "a read at sequential misses a write of a replica that has not said how far it is",
+    ),
 ];
 
 impl Bugs {
@@ -160,6 +172,8 @@ impl Bugs {
             "compares_nothing" => &mut self.compares_nothing,
             "ignores_seen" => &mut self.ignores_seen,
             "trusts_clocks" => &mut self.trusts_clocks,
+            "shows_newest" => &mut self.shows_newest,
+            "leaves_one_out" => &mut self.leaves_one_out,
             _ => return None,
         })
     }

@@ -328,6 +328,7 @@ impl Quorum {
     /// A peer's mark has come: everything of its stream that was acknowledged before this replica was opened was stamped before it.
     pub(crate) fn on_any_mark(&mut self, cx: &mut Cx<'_>, from: ReplicaId, mark: Mark) {
         self.marks.heard(cx, from, mark);
+        self.note_promise(from, mark);
         self.exchange.known.insert(from);
         self.catch_up(cx);
     }

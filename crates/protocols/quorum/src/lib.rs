@@ -14,6 +14,7 @@
 //! | `delay(t)` | one, after waiting t | one, and waits t before it answers |
 //! | `bounded(t)` | one, if it can prove that no write of a majority is missing that was acknowledged more than t ago; else a majority | |
 //! | `per-key-sequential` | one, which waits for the *statuses* of a majority; a majority if they are late | a majority |
+//! | `sequential` | one, which shows the data as of a *cut* that it has reached | a majority |
 //!
 //! "Newer" is the order of versions: by timestamp, then by replica. Only `atomic` promises an order in real time. At the other levels, two writes at
 //! two sites are ordered by their clocks: a write that began after another one was acknowledged may get a lower timestamp, and is then never read.
@@ -21,7 +22,7 @@
 //! **Sources.** Gifford: *Weighted voting for replicated data*, SOSP 1979. DeCandia et al.: *Dynamo*, SOSP 2007. The level `atomic`: Attiya, Bar-Noy,
 //! Dolev, J. ACM 42(1), 1995, with the tags of Lynch and Shvartsman, FTCS 1997. The dials `cpq` and `delay`: McKenzie, Fan, Golab: *Fine-tuning the
 //! consistency-latency trade-off in quorum-replicated distributed storage systems*, 2015. The level `bounded`: Cadidas; see `exchange.rs`.
-//! The level `per-key-sequential`: MeteorShower; see `statuses.rs`.
+//! The level `per-key-sequential`: MeteorShower; see `statuses.rs`. The level `sequential`: see `sequential.rs`.
 //!
 //! **Roles.** The replica that a client asks *coordinates* the operation. There is one at the client's site, or several.
 //!
@@ -67,10 +68,11 @@ mod message;
 pub use message::{Body, Copies, Message};
 mod reads;
 mod request;
-pub use request::Request;
+pub use request::{Floor, Request};
 mod replica;
 pub use replica::{Quorum, Timer};
 mod seen;
+mod sequential;
 mod session;
 pub use session::QuorumSession;
 mod statuses;

@@ -315,12 +315,13 @@ impl Quorum {
     }
 
     /// Stores a version that came by a message, unless something newer is here.
-    fn store(&self, cx: &mut Cx<'_>, key: Key, version: Version<Copies>) {
+    fn store(&mut self, cx: &mut Cx<'_>, key: Key, version: Version<Copies>) {
         // Every replica shows what was stamped up to then, or something newer, which may be a delete that is forgotten by now. A message may have been
         // under way for longer than that takes.
         if version.id.at > self.marks.deletes.forgotten() {
             cx.observe(version.id.at);
             let is_awaited = version.meta.is_awaited();
+            self.keep_replaced(cx, &key, &version);
             if cx.put(key, version) && is_awaited {
                 // Whoever holds such a version has it on disk.
                 cx.sync();

@@ -6,6 +6,7 @@ use crate::{
     latency::Latencies,
     message::named_in,
     reads::Read,
+    sequential::Order,
     statuses::Statuses,
     writes::{Acknowledgements, Writes},
 };
@@ -39,6 +40,7 @@ pub struct Quorum {
     pub(crate) acknowledgements: Acknowledgements,
     pub(crate) exchange: Exchange,
     pub(crate) statuses: Statuses,
+    pub(crate) order: Order,
     /// Whether the data directory was lost and peers have not yet sent back everything.
     was_lost: bool,
     pub(crate) given_up: u64,
@@ -67,13 +69,15 @@ pub enum Timer {
     Retry,
 }
 
-/// The lines on which reads at `per-key-sequential` wait.
+/// The lines on which reads at `per-key-sequential` and `sequential` wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Line {
     /// How far a replica's stream has come: everything up to this timestamp.
     Stream(ReplicaId),
     /// The oldest of the statuses that count: their senders' wall time.
     Freshest,
+    /// The cut: everything that any replica has stamped up to this timestamp is here.
+    Cut,
 }
 
 pub(crate) type Cx<'a> = Context<'a, Quorum>;
@@ -152,6 +156,21 @@ impl Protocol for Quorum {
             |quorum, _| Reading::Count(quorum.statuses.asked),
         ),
         Metric::new(
+            "quorum_sequential_total",
+            "Reads at sequential that were answered.",
+            |quorum, _| Reading::Count(quorum.order.answered),
+        ),
+        Metric::new(
+            "quorum_sequential_late_total",
+            "Reads at sequential that failed, because it was not known in time what every replica had stamped.",
+            |quorum, _| Reading::Count(quorum.order.late),
+        ),
+        Metric::new(
+            "quorum_replaced_bytes",
+            "The bytes of replaced versions that are kept for reads at sequential.",
+            |quorum, _| Reading::Count(quorum.order.kept_bytes()),
+        ),
+        Metric::new(
             "quorum_exchange_messages_total",
             "Questions, answers and statuses that were sent so that one replica can prove how fresh its answers are.",
             |quorum, _| Reading::Count(quorum.exchange.messages),
@@ -193,6 +212,7 @@ impl Protocol for Quorum {
             acknowledgements: Acknowledgements::default(),
             exchange: Exchange::default(),
             statuses: Statuses::default(),
+            order: Order::default(),
             was_lost: recovered.named.contains_key(LOST),
             given_up: 0,
             hedged: 0,
@@ -247,7 +267,7 @@ impl Protocol for Quorum {
         }
         if request.operation.is_write() {
             // So it is stamped above what its session has seen.
-            cx.observe(request.seen.newest());
+            cx.observe(request.floor.position);
         }
         let request = match request.shows_seen() {
             true => match self.with_seen(cx, id, request) {
@@ -256,8 +276,11 @@ impl Protocol for Quorum {
             },
             false => request,
         };
-        if matches!(request.operation, PlainRequest::Get(_, Level::PerKeySequential)) {
-            return self.read_per_key(cx, id, request);
+        match request.operation {
+            PlainRequest::Get(_, Level::PerKeySequential) => return self.read_per_key(cx, id, request),
+            PlainRequest::Get(_, Level::Sequential) => return self.read_in_order(cx, id, request),
+            PlainRequest::Put(_, None, Level::Sequential, _) => return self.delete_in_order(cx, id, request),
+            _ => {}
         }
         let request = request.operation;
         let needed = self.needed_by(level);
@@ -322,6 +345,7 @@ impl Protocol for Quorum {
             cx.replicate(cx.others(), key, version);
         } else {
             let (id, copies) = (version.id, version.meta);
+            self.keep_replaced(cx, &key, &version);
             let is_new = cx.put(key, version);
             self.received(cx, from, id, copies, is_new);
         }
@@ -380,6 +404,8 @@ impl Protocol for Quorum {
 
     fn on_copied(&mut self, _: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
         self.marks.copied(copied);
+        // It is not known what the rows of the copy have replaced.
+        self.order.forget();
     }
 
     fn cut(&self) -> Vec<(ReplicaId, Hlc)> {

@@ -1,9 +1,10 @@
-//! What a session has seen: for each partition and replica, the newest version stamped there that the session has read or written.
+//! What a session has seen: for each partition and replica, the newest version stamped there that the session has read or written. And the session's position: the
+//! highest timestamp of them all, or the cut that it has read at.
 //!
 //! A session that is used with many partitions keeps one vector for all of them instead. Then its reads may wait for more than they need.
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use turnbuckle_core::{BadFrame, Vector, VersionId};
+use turnbuckle_core::{BadFrame, Hlc, Vector, VersionId};
 
 /// What all partitions together may take in a token, in bytes.
 const MAX_BYTES: usize = 32 << 10;
@@ -14,6 +15,7 @@ pub(crate) struct Seen {
     of: BTreeMap<u16, Vector>,
     /// Of every partition.
     everywhere: Vector,
+    position: Hlc,
     /// The number of replicas that a partition may have.
     replicas: usize,
 }
@@ -29,12 +31,23 @@ impl Seen {
 
     /// The session has seen a version of a key of this partition.
     pub fn note(&mut self, partition: u16, version: VersionId) {
+        self.pass(version.at);
         if self.everywhere.covers_id(version) {
             return;
         }
         let of_partition = self.of.entry(partition).or_default();
         of_partition.raise(version.replica, version.at);
         self.shrink();
+    }
+
+    /// The session's operations so far come before everything that is stamped after this.
+    pub fn pass(&mut self, position: Hlc) {
+        self.position = self.position.max(position);
+    }
+
+    /// The session's position.
+    pub fn position(&self) -> Hlc {
+        self.position
     }
 
     /// What it has seen of a partition.
@@ -51,6 +64,7 @@ impl Seen {
             self.of.entry(partition).or_default().merge(&seen);
         }
         self.everywhere.merge(&other.everywhere);
+        self.pass(other.position);
         self.shrink();
     }
 
@@ -62,8 +76,9 @@ impl Seen {
         }
     }
 
-    /// Appends it: the vector of all partitions, the number of partitions, and for each its number and its vector.
+    /// Appends it: the position, the vector of all partitions, the number of partitions, and for each its number and its vector.
     pub fn put(&self, out: &mut BytesMut) {
+        out.put_u64(self.position.0);
         self.everywhere.put(out);
         out.put_u16(self.of.len() as u16);
         for (&partition, seen) in &self.of {
@@ -79,6 +94,10 @@ impl Seen {
     pub fn take(mut from: Bytes, replicas: usize) -> Result<Seen, BadFrame> {
         let bad = |found: &str| BadFrame::new("what a session of a quorum keyspace has seen", found);
         let mut seen = Seen::new(replicas);
+        seen.position = Hlc(from.try_get_u64().map_err(|_| bad("a part of it"))?);
+        if seen.position > Hlc::LATEST {
+            return Err(bad("a time after 2112"));
+        }
         seen.everywhere = Vector::take(&mut from)?;
         for _ in 0..from.try_get_u16().map_err(|_| bad("a part of it"))? {
             let partition = from.try_get_u16().map_err(|_| bad("a part of it"))?;
@@ -94,7 +113,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Hlc, ReplicaId, TokenHeader};
+    use turnbuckle_core::{ReplicaId, TokenHeader};
 
     fn version(replica: u16, at: u64) -> VersionId {
         VersionId {

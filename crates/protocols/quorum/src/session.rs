@@ -6,11 +6,11 @@
 //! **`delay(t)`** (artificial delays, II.A) carries every operation out at `one`. A read waits for t before it is sent, and a write waits for t after it
 //! was acknowledged. Meanwhile the write reaches other replicas.
 //!
-//! **`per-key-sequential`** needs to know what the session has seen: see `statuses.rs`. The session notes the newest version of each replica in its answers, at
+//! **`per-key-sequential`** and **`sequential`** need to know what the session has seen: see `statuses.rs` and `sequential.rs`. The session notes the newest version of each replica in its answers, at
 //! whatever level, and says so where it matters. Its token carries that to another site.
 //!
 //! The session does not know whose replicas it asks. Everything that it needs of a store is in [`Backend`].
-use crate::{Quorum, Request, seen::Seen};
+use crate::{Floor, Quorum, Request, seen::Seen};
 use bytes::{Bytes, BytesMut};
 use rand_chacha::{
     ChaCha8Rng,
@@ -18,8 +18,8 @@ use rand_chacha::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Answer, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest, PlainResponse,
-    Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Vector,
+    Answer, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
+    PlainResponse, Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Vector,
 };
 
 /// A store that keeps several copies of each key, as the dials need it.
@@ -27,13 +27,12 @@ pub trait Backend: Protocol {
     /// The levels that it gives by itself, and those of the dials.
     const LEVELS: Levels;
 
-    /// A request to read a key at a level that the store gives by itself. The answer's receipt names the version. `seen` has what the session has seen of
-    /// the key's partition, if the level promises anything about that.
-    fn read(key: Key, level: Level, seen: Vector) -> Self::Request;
+    /// A request to read a key at a level that the store gives by itself. The answer's receipt names the version. If the level promises anything about
+    /// what the session has seen, `floor` says what that is.
+    fn read(key: Key, level: Level, floor: Floor) -> Self::Request;
 
-    /// A request to write a key, or to delete it, at a level that the store gives by itself. The version must be newer than all that the session has seen
-    /// of the key's partition.
-    fn write(key: Key, value: Option<Bytes>, level: Level, seen: Vector) -> Self::Request;
+    /// A request to write a key, or to delete it, at a level that the store gives by itself. The version must be newer than all that the session has seen.
+    fn write(key: Key, value: Option<Bytes>, level: Level, floor: Floor) -> Self::Request;
 
     /// What an answer of the store says.
     fn answer(response: Self::Response) -> Answer;
@@ -47,6 +46,7 @@ const READS: &[Level] = &[
     Level::Atomic,
     Level::Bounded(Micros(0)),
     Level::PerKeySequential,
+    Level::Sequential,
     Level::Cpq(0),
     Level::Delay(Micros(0)),
 ];
@@ -58,6 +58,7 @@ const WRITES: &[Level] = &[
     Level::Replicas(0),
     Level::Atomic,
     Level::PerKeySequential,
+    Level::Sequential,
     Level::Cpq(0),
     Level::Delay(Micros(0)),
 ];
@@ -68,14 +69,14 @@ impl Backend for Quorum {
         writes: WRITES,
     };
 
-    fn read(key: Key, level: Level, seen: Vector) -> Request {
+    fn read(key: Key, level: Level, floor: Floor) -> Request {
         let operation = PlainRequest::Get(key, level);
-        Request { operation, seen }
+        Request { operation, floor }
     }
 
-    fn write(key: Key, value: Option<Bytes>, level: Level, seen: Vector) -> Request {
+    fn write(key: Key, value: Option<Bytes>, level: Level, floor: Floor) -> Request {
         let operation = PlainRequest::Put(key, value, level, None);
-        Request { operation, seen }
+        Request { operation, floor }
     }
 
     fn answer(response: PlainResponse) -> Answer {
@@ -146,6 +147,8 @@ struct Part {
 enum Work {
     /// To read its key.
     Read,
+    /// To read its key as of this cut.
+    ReadAt(Hlc),
     /// To write this value, or to delete the key.
     Write(Option<Bytes>),
 }
@@ -238,7 +241,9 @@ impl<B: Backend> Dials<B> {
             }
             Operation::ReadMany { keys, .. } => {
                 self.open.insert(tag, open(keys.clone(), true));
-                for (part, key) in keys.into_iter().enumerate() {
+                // At `sequential` the answer for the first key tells the cut for the others.
+                let at_once = if level == Level::Sequential { 1 } else { keys.len() };
+                for (part, key) in keys.into_iter().enumerate().take(at_once) {
                     let given = self.given(level);
                     self.begin(cx, (tag, part as u32), key, given, Work::Read);
                 }
@@ -247,6 +252,22 @@ impl<B: Backend> Dials<B> {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
+        }
+    }
+
+    /// What a part must come after.
+    fn floor(&self, key: &Key, given: Level, work: &Work) -> Floor {
+        Floor {
+            position: match (work, given) {
+                (Work::ReadAt(cut), _) => *cut,
+                (Work::Read, Level::Sequential) | (Work::Write(_), _) => self.seen.position(),
+                (Work::Read, _) => Hlc::ZERO,
+            },
+            exactly: matches!(work, Work::ReadAt(_)),
+            seen: match given {
+                Level::PerKeySequential => self.seen.of(self.topology.partition_of_slot(key.slot())),
+                _ => Vector::ZERO,
+            },
         }
     }
 
@@ -259,11 +280,10 @@ impl<B: Backend> Dials<B> {
         given: Level,
         work: Work,
     ) {
-        let seen = || self.seen.of(self.topology.partition_of_slot(key.slot()));
+        let floor = self.floor(key, given, &work);
         let request = match work {
-            Work::Read if given == Level::PerKeySequential => B::read(key.clone(), given, seen()),
-            Work::Read => B::read(key.clone(), given, Vector::ZERO),
-            Work::Write(value) => B::write(key.clone(), value, given, seen()),
+            Work::Read | Work::ReadAt(_) => B::read(key.clone(), given, floor),
+            Work::Write(value) => B::write(key.clone(), value, given, floor),
         };
         let mut server = cx.nearest(&self.topology, key);
         if !cx.reach.is_reached(server) {
@@ -284,7 +304,7 @@ impl<B: Backend> Dials<B> {
         let new = Part {
             tag,
             part,
-            is_read: matches!(work, Work::Read),
+            is_read: !matches!(work, Work::Write(_)),
             given,
             state: State::Waits(work),
         };
@@ -356,6 +376,17 @@ impl<B: Backend> Dials<B> {
         }
         self.go_on(cx, key);
         self.start_next(cx);
+    }
+
+    /// The first key of several was read as of this cut. The others are now.
+    fn read_others_at(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, cut: Hlc) {
+        let Some(open) = self.open.get(&tag).filter(|open| open.is_many) else {
+            return;
+        };
+        let others: Vec<(u32, Key)> = (0..).zip(open.keys.iter().cloned()).skip(1).collect();
+        for (part, key) in others {
+            self.begin(cx, (tag, part), key, Level::Sequential, Work::ReadAt(cut));
+        }
     }
 
     /// A part of an operation is over.
@@ -490,7 +521,7 @@ impl<B: Backend> Session for Dials<B> {
             Outcome::Answered(response, receipt) => {
                 let answer = B::answer(response);
                 // A write that may not have happened is not in the session's order.
-                shown = receipt.version.filter(|_| !matches!(answer, Answer::Failed(_)));
+                shown = (!matches!(answer, Answer::Failed(_))).then_some((receipt.version, receipt.cut()));
                 State::Answered(answer, Some(receipt))
             }
             lost => State::Answered(
@@ -498,9 +529,24 @@ impl<B: Backend> Session for Dials<B> {
                 None,
             ),
         };
-        if let Some(version) = shown {
+        let is_answered = shown.is_some();
+        if let Some((version, cut)) = shown {
             let partition = self.topology.partition_of_slot(key.slot());
-            self.seen.note(partition, version);
+            version
+                .into_iter()
+                .for_each(|version| self.seen.note(partition, version));
+            cut.into_iter().for_each(|cut| self.seen.pass(cut));
+            if let Some(cut) = cut.filter(|_| part == 0) {
+                self.read_others_at(cx, tag, cut);
+            }
+        }
+        if let Some(open) = self.open.get_mut(&tag)
+            && level == Level::Sequential
+            && !is_answered
+            && part == 0
+        {
+            // The others were not asked for.
+            open.missing = 1;
         }
         match level {
             Level::Delay(delay) if !is_read => cx.set_timer(Timer(tag, part), delay),

@@ -118,7 +118,7 @@ impl Quorum {
 
     /// Waits until this replica has everything that the request's session has seen of the key's partition. Returns the request if it has.
     pub(crate) fn with_seen(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) -> Option<Request> {
-        let missing = request.seen.entries().find(|&(replica, until)| {
+        let missing = request.floor.seen.entries().find(|&(replica, until)| {
             let is_other = replica != cx.me.replica() && self.all.contains(replica);
             is_other && self.acknowledged_until(replica) < until && !self.config.bugs.ignores_seen
         });
@@ -177,7 +177,7 @@ impl Quorum {
     }
 
     /// A read wants statuses.
-    fn want_statuses(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn want_statuses(&mut self, cx: &mut Cx<'_>) {
         self.statuses.wanted_at = cx.now.monotonic;
         if !self.statuses.is_on {
             self.statuses.is_on = true;
@@ -189,6 +189,7 @@ impl Quorum {
     pub(crate) fn subscribe(&mut self, cx: &mut Cx<'_>) {
         if cx.now.monotonic >= self.statuses.wanted_at + IDLE {
             self.statuses.is_on = false;
+            self.order.end();
             return;
         }
         for peer in self.links.iter() {
@@ -237,6 +238,7 @@ impl Quorum {
         for peer in cx.others().iter() {
             self.wake_stream(cx, peer);
         }
+        self.raise_cut(cx);
         let oldest = {
             let fresh: Vec<Micros> = self.freshest(cx).map(|(_, wall)| wall).collect();
             let is_all = fresh.len() == self.others_fresh();

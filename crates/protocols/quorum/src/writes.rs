@@ -91,6 +91,7 @@ impl Quorum {
             value,
             meta: Copies(needed as u8),
         };
+        self.keep_replaced(cx, &key, &stored);
         let kept = cx.replicate(cx.others(), key, stored);
         assert!(kept, "a new stamp is above every version of its key");
         let write = Write {
