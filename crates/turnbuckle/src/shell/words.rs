@@ -113,10 +113,19 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
             None => "nothing is proven about how fresh it is".to_string(),
         });
     }
+    if let Some(at) = claim.as_of.as_deref().and_then(|as_of| since(as_of, now_us)) {
+        lines.push(format!("it shows the data as of {at} ago, and nothing newer"));
+    }
     if let Some(hidden) = hidden(reply) {
         lines.push(hidden);
     }
     lines
+}
+
+/// How long ago a timestamp was given: `microseconds.counter`.
+fn since(timestamp: &str, now_us: u64) -> Option<String> {
+    let at: u64 = timestamp.split('.').next()?.parse().ok()?;
+    Some(span(now_us.saturating_sub(at)))
 }
 
 /// Which writes an answer reflects. The claim may be about writes that some replicas have, and may rest on no clock.
@@ -150,9 +159,8 @@ fn written(version: &str, now_us: u64) -> String {
     let Some((at, site)) = version.split_once('@') else {
         return String::new();
     };
-    let at = at.split('.').next().and_then(|at| at.parse::<u64>().ok());
-    match at {
-        Some(at) => format!(", written at {site} {} ago", span(now_us.saturating_sub(at))),
+    match since(at, now_us) {
+        Some(time) => format!(", written at {site} {time} ago"),
         None => String::new(),
     }
 }
@@ -243,6 +251,18 @@ mod tests {
         assert_eq!(
             reflected(&claim(1, 10_000), 121_400),
             "it reflects every write that was acknowledged more than 121 ms before the read began (if clocks are within 10 ms)"
+        );
+    }
+
+    #[test]
+    fn a_read_of_the_past_says_how_long_ago_that_was() {
+        let reply = with_receipt(vec![
+            (bulk("staleness_us"), Value::Integer(0)),
+            (bulk("as_of"), bulk("5288000.0")),
+        ]);
+        assert_eq!(
+            words(&reply, "get")[2],
+            "it shows the data as of 24 ms ago, and nothing newer"
         );
     }
 
