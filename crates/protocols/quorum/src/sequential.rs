@@ -22,7 +22,7 @@
 //! - A replica's versions and its promises come in one stream. A promise is behind everything that it speaks of.
 //! - Only promises of what is on its sender's disk count: a power loss takes nothing that was shown. Only writes at less than a majority can be lost with a whole
 //!   data directory.
-//! - The cut is the minimum over *all* replicas of the partition, this one among them.
+//! - The cut is the minimum over *all* replicas of the partition, this one among them. It has the same time for each of them, so it is one timestamp.
 //! - The position is in the token.
 //! - Versions that have been replaced are kept until no cut that is in use can need them.
 //!
@@ -367,7 +367,11 @@ impl Quorum {
     /// Of each replica, the time up to which everything that it stamped is here, and on its disk.
     fn cut_entries(&self, cx: &Cx<'_>) -> impl Iterator<Item = (ReplicaId, Hlc)> + use<> {
         let me = cx.me.replica();
-        let own = cx.settled_promise();
+        // Nobody is sent the promises of a replica that is alone, so none is ever settled.
+        let own = match self.replicas {
+            1 => Hlc::LATEST,
+            _ => cx.settled_promise(),
+        };
         let entries = self.marks.cut().into_iter();
         let leaves_one_out = self.config.bugs.leaves_one_out;
         let last = self.all.iter().last();

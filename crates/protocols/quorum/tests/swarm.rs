@@ -107,7 +107,7 @@ fn every_planted_bug_is_found() {
         ("counts_one_too_many", Level::Quorum, 1..=100),
         ("forgets_deletes_early", Level::Quorum, 100..=300),
         ("skips_write_back", Level::Atomic, 420..=430),
-        ("stamps_without_asking", Level::Atomic, 930..=940),
+        ("stamps_without_asking", Level::Atomic, 2_495..=2_500),
         (
             "stamps_at_arrival",
             Level::Bounded(Micros::from_millis(200)),
