@@ -250,6 +250,11 @@ impl Frame {
         }
     }
 
+    /// Whether an operation may wait for it. All but the frames of streams are about operations.
+    pub fn is_awaited(&self) -> bool {
+        self.body.is_some()
+    }
+
     pub fn from(&self) -> ServerId {
         unpack(self.from)
     }

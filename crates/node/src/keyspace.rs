@@ -174,7 +174,7 @@ impl<P: Protocol> Keyspace<P> {
                 Effect::Deliver { id, outcome } => self.deliver(id, outcome),
                 Effect::Send { to, message } => self.send(me, to, message),
                 Effect::Say { to, body } => self.say(me, to, body),
-                Effect::WakeLinks(to) => self.wake_links(me, to),
+                Effect::WakeLinks { to, is_urgent } => self.wake_links(me, to, is_urgent),
                 Effect::WakeWorker => self.shared().wake.wake_worker(),
                 Effect::Sync(wish) => self.shared().want_sync(wish),
             }
@@ -205,9 +205,13 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// Entries or marks wait for these replicas of the partition: their links are woken.
-    fn wake_links(&self, from: ServerId, to: ReplicaSet) {
+    fn wake_links(&self, from: ServerId, to: ReplicaSet, is_urgent: bool) {
         for replica in to.without(from.replica()).iter() {
-            self.shared().wake.wake_link(self.node_of(from.peer(replica)));
+            let node = self.node_of(from.peer(replica));
+            match is_urgent {
+                true => self.shared().wake.wake_link_at_once(node),
+                false => self.shared().wake.wake_link(node),
+            }
         }
     }
 

@@ -20,6 +20,10 @@ pub trait Wake: Send + Sync {
     fn wake_loop(&self, index: usize);
     /// Frames wait for the link to this node.
     fn wake_link(&self, peer: NodeId);
+    /// The same, and an operation waits for one of them. A driver that lets frames gather sends them at once then.
+    fn wake_link_at_once(&self, peer: NodeId) {
+        self.wake_link(peer);
+    }
     /// Background work waits: a checkpoint, a fetch, a copy.
     fn wake_worker(&self);
     /// The log is to be synced: see [`Node::wants_sync`](crate::Node::wants_sync).
@@ -206,7 +210,10 @@ impl Shared {
         link.admit(frame.keyspace, len)?;
         link.push(out.freeze());
         drop(link);
-        self.wake.wake_link(to);
+        match frame.is_awaited() {
+            true => self.wake.wake_link_at_once(to),
+            false => self.wake.wake_link(to),
+        }
         Ok(())
     }
 

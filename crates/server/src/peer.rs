@@ -33,6 +33,7 @@ use tokio::{
     },
     time::{Instant, sleep, timeout},
 };
+use turnbuckle_core::Micros;
 use turnbuckle_node::MAX_FRAME_BYTES;
 
 /// How long to wait before a link is tried again: at first, and at most.
@@ -43,8 +44,9 @@ const MAX_PAUSE_IN_SITE: Duration = Duration::from_millis(200);
 /// How long a connection may take to be established.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// To another site, less than `GATHER_BYTES` is sent at most once in this time. A WAN takes far longer, and each chunk costs both sides a wake-up.
-const GATHER: Duration = Duration::from_millis(1);
+/// To another site, less than `GATHER_BYTES` is sent at most once in this time, unless an operation waits for it. A WAN takes far longer, and each chunk costs
+/// both sides a wake-up.
+const GATHER: Micros = Micros::from_millis(1);
 const GATHER_BYTES: usize = 16 << 10;
 
 /// The most bytes that are taken from the node at a time.
@@ -307,27 +309,30 @@ fn take_frames(host: &Host, peer: NodeId, buffer: &mut BytesMut) -> Result<(), S
 /// Sends what the node has for the peer until the connection breaks. Returns why it broke.
 async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String {
     let bell = host.wakes.of_link(peer);
+    let at_once = host.wakes.of_link_at_once(peer);
     let mut line = DelayLine::new(host.config.limits.max_link_backlog_bytes as usize, host.draw());
-    // A chunk that did not fit into the delay line.
-    let mut waiting = Bytes::new();
+    // A chunk that is being gathered, and one that did not fit into the delay line.
+    let (mut chunk, mut waiting) = (BytesMut::new(), Bytes::new());
     let mut more = true;
     let is_far = host.is_far(peer);
-    let mut drawn = host.clock.monotonic();
+    // Until then, little waits for more, unless an operation waits for it.
+    let mut gathers_until = Micros(0);
+    let mut is_urgent = false;
     loop {
         loop {
-            if waiting.is_empty() && more {
-                let mut chunk = BytesMut::new();
-                more = host.node.fill(peer, &mut chunk, CHUNK_BYTES);
-                let since = Duration::from_micros(host.clock.monotonic().since(drawn).0);
-                if is_far && since < GATHER && (1..GATHER_BYTES).contains(&chunk.len()) {
-                    sleep(GATHER - since).await;
+            if waiting.is_empty() {
+                is_urgent |= at_once.take();
+                if more {
                     more = host.node.fill(peer, &mut chunk, CHUNK_BYTES);
                 }
-                drawn = host.clock.monotonic();
-                waiting = chunk.freeze();
-            }
-            if waiting.is_empty() {
-                break;
+                let now = host.clock.monotonic();
+                let gathers = is_far && !is_urgent && chunk.len() < GATHER_BYTES && now < gathers_until;
+                if chunk.is_empty() || gathers {
+                    break;
+                }
+                gathers_until = now + GATHER;
+                is_urgent = false;
+                waiting = std::mem::take(&mut chunk).freeze();
             }
             let now = host.clock.now().monotonic;
             if let Err(Full(chunk)) = line.push(now, host.link_delay(peer), std::mem::take(&mut waiting)) {
@@ -342,16 +347,20 @@ async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String 
             host.link_sent(peer, chunk.len(), line.held_bytes());
         }
         let now = host.clock.now().monotonic;
-        let until_release = line
-            .next_release()
-            .map(|release| Duration::from_micros(release.since(now).0));
-        if until_release.is_none() && (more || !waiting.is_empty()) {
+        let is_gathering = waiting.is_empty() && !chunk.is_empty();
+        let times = [line.next_release(), is_gathering.then_some(gathers_until)];
+        let next = times.into_iter().flatten().min();
+        let next = next.map(|time| Duration::from_micros(time.since(now).0));
+        if next.is_none() && (more || !waiting.is_empty()) {
             continue;
         }
         tokio::select! {
-            () = bell.rung() => more = true,
-            () = sleep(until_release.unwrap_or(ALIVE_EVERY)) => {
-                if until_release.is_none()
+            // While little is gathered, more of it is no reason to wake up.
+            () = bell.rung(), if !is_gathering => more = true,
+            () = at_once.rung(), if is_gathering => (more, is_urgent) = (true, true),
+            () = sleep(next.unwrap_or(ALIVE_EVERY)) => {
+                more |= is_gathering;
+                if next.is_none()
                     && let Err(error) = writer.write_all(&0_u32.to_be_bytes()).await
                 {
                     return error.to_string();

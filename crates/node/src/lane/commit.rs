@@ -83,7 +83,12 @@ impl<P: Protocol> Lane<P> {
             self.route();
         }
         if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
-            self.wake_links(self.env.topology().others_of(self.me));
+            let others = self.env.topology().others_of(self.me);
+            // What had to be synced here is what others are to acknowledge.
+            match batch.sync {
+                true => self.wake_links_at_once(others),
+                false => self.wake_links(others),
+            }
         }
         for replica in batch.givers {
             self.taken_back(replica);

@@ -18,7 +18,11 @@ pub(crate) enum Effect<P: Protocol> {
     /// else is sent again when the link comes up.
     Say { to: ServerId, body: StreamBody },
     /// Entries or marks wait for these replicas of the partition: their links are woken.
-    WakeLinks(ReplicaSet),
+    WakeLinks {
+        to: ReplicaSet,
+        /// Whether an operation waits until they have them.
+        is_urgent: bool,
+    },
     /// Background work waits: the worker is woken.
     WakeWorker,
     /// Something waits until the log has been synced: a sync is asked for.
@@ -49,7 +53,13 @@ impl<P: Protocol> Lane<P> {
     }
 
     pub(super) fn wake_links(&mut self, to: ReplicaSet) {
-        self.effects.push(Effect::WakeLinks(to));
+        let is_urgent = false;
+        self.effects.push(Effect::WakeLinks { to, is_urgent });
+    }
+
+    pub(super) fn wake_links_at_once(&mut self, to: ReplicaSet) {
+        let is_urgent = true;
+        self.effects.push(Effect::WakeLinks { to, is_urgent });
     }
 
     pub(super) fn wake_worker(&mut self) {

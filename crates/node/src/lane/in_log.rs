@@ -8,7 +8,7 @@ use turnbuckle_core::{Hlc, ReplicaId};
 use turnbuckle_log::Position;
 use turnbuckle_replication::{Entry, StreamPosition};
 
-/// The most promises that may wait for a sync. Beyond it, a new promise replaces the newest one that waits.
+/// The most promises that may wait for a sync. Beyond it, every second one is dropped.
 const MAX_PROMISES: usize = 64;
 
 /// A batch in the log.
@@ -72,7 +72,11 @@ impl InLog {
     /// A mark is sent whose promise covers everything in the log up to `behind`.
     pub fn push_promise(&mut self, behind: Position, promise: (Hlc, u64)) {
         if self.promises.len() >= MAX_PROMISES {
-            self.promises.pop_back();
+            let mut is_kept = false;
+            self.promises.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
         }
         self.promises.push_back((behind, promise));
     }
@@ -153,14 +157,16 @@ mod tests {
     }
 
     #[test]
-    fn promises_count_once_synced_and_the_newest_of_too_many_stays() {
+    fn promises_count_once_synced_and_some_of_too_many_stay() {
         let mut in_log = InLog::new(Hlc::ZERO);
         for number in 0..=MAX_PROMISES as u64 {
             in_log.push_promise(Position(number), (Hlc(number), number));
         }
         assert_eq!(in_log.sync_wish(), SyncWish::Soon);
-        assert_eq!(in_log.take_promises(Position(1)).count(), 2);
-        let last = in_log.take_promises(Position(u64::MAX)).last();
-        assert_eq!(last, Some((Hlc(64), 64)));
+        let (half, last) = (MAX_PROMISES as u64 / 2, MAX_PROMISES as u64);
+        assert_eq!(in_log.take_promises(Position(half)).count(), MAX_PROMISES / 4 + 1);
+        assert!(in_log.promises.len() <= MAX_PROMISES / 2 + 1);
+        let newest = in_log.take_promises(Position(u64::MAX)).last();
+        assert_eq!(newest, Some((Hlc(last), last)));
     }
 }

@@ -342,6 +342,7 @@ impl Protocol for Quorum {
     fn on_replicated(&mut self, cx: &mut Cx<'_>, from: ServerId, key: Key, version: Version<Copies>) {
         cx.observe(version.id.at);
         if from == cx.me {
+            self.keep_replaced(cx, &key, &version);
             cx.replicate(cx.others(), key, version);
         } else {
             let (id, copies) = (version.id, version.meta);

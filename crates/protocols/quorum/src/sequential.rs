@@ -20,8 +20,7 @@
 //!
 //! - Stamps are unique, above the session's position, and above every promise that was given, also after a restart.
 //! - A replica's versions and its promises come in one stream. A promise is behind everything that it speaks of.
-//! - Only promises of what is on its sender's disk count: a power loss takes nothing that was shown. Only writes at less than a majority can be lost with a whole
-//!   data directory.
+//! - Only promises of what is on its sender's disk count: a power loss takes nothing that was shown.
 //! - The cut is the minimum over *all* replicas of the partition, this one among them. It has the same time for each of them, so it is one timestamp.
 //! - The position is in the token.
 //! - Versions that have been replaced are kept until no cut that is in use can need them.
@@ -31,6 +30,10 @@
 //!
 //! **Old versions** are kept in memory, beside the store, and only while somebody reads at this level. When the first one does, it is not known what came before the
 //! newest version of a key. So a read of a key that was just written waits until the cut has reached that version. Reads of several keys are all at one cut.
+//!
+//! **Caveat.** If a replica loses what it stamped (a whole data directory, or writes at `one` in a power loss), its peers send it back, except for versions that
+//! newer ones have replaced there. A third replica that lacks such a version, because it has not come yet, will never get it. Then the third replica may answer as of a cut between
+//! the two, without the version. It is right again from the newer version on.
 //!
 //! **The receipt** has the cut. With it, and the versions in other receipts, a checker verifies the order without searching one.
 //!
@@ -132,29 +135,29 @@ impl Order {
 
     /// A version is about to be put into the store, where `here` is the newest one.
     fn note(&mut self, key: &Key, here: Option<&Version<Copies>>, version: &Version<Copies>) {
-        let mut kept = match self.keys.remove(key) {
-            Some(kept) => {
-                self.by_newest.remove(&(kept.newest.at, key.clone()));
-                self.bytes -= kept.bytes(key);
-                kept
-            }
-            None => Replaced {
-                older: Vec::new(),
-                newest: here.map_or(version.id, |here| here.id),
-                is_complete: here.is_none(),
-            },
-        };
+        let known = self.keys.remove(key).inspect(|kept| {
+            self.by_newest.remove(&(kept.newest.at, key.clone()));
+            self.bytes -= kept.bytes(key);
+        });
+        // If the newest version is not the one that was noted, it is not known what it replaced. If it is not there any more, it was a delete, which is
+        // forgotten.
+        let known = known.filter(|kept| here.is_none_or(|here| here.id == kept.newest));
+        let mut kept = known.unwrap_or_else(|| Replaced {
+            older: Vec::new(),
+            newest: here.map_or(version.id, |here| here.id),
+            is_complete: here.is_none(),
+        });
         if version.id > kept.newest {
-            let replaced = here.filter(|here| here.id == kept.newest).cloned();
-            // If it is not there any more, it was a delete, which is forgotten.
-            kept.older.push(replaced.unwrap_or(Version {
+            kept.older.push(here.cloned().unwrap_or(Version {
                 id: kept.newest,
                 value: None,
                 meta: version.meta,
             }));
             kept.newest = version.id;
-        } else if let Err(place) = kept.older.binary_search_by(|older| older.id.cmp(&version.id))
-            && version.id < kept.newest
+        } else if version.id < kept.newest
+            && let Err(place) = kept.older.binary_search_by(|older| older.id.cmp(&version.id))
+            // Between it and the oldest that is known there may be others, which were replaced before anything was noted.
+            && (place > 0 || kept.is_complete)
         {
             // The buffer that it came in is not kept.
             let value = version.value.as_deref().map(Bytes::copy_from_slice);
@@ -243,9 +246,7 @@ impl Quorum {
             false => self.order.cut,
         };
         if request.floor.exactly && (cut < self.order.horizon || cut < forgotten) {
-            let why = format!(
-                "the keys were to be read at a moment that is more than {KEEP} ago: read fewer keys at once"
-            );
+            let why = format!("the keys were to be read as of a moment that is more than {KEEP} ago");
             return self.refuse_in_order(cx, id, why);
         }
         let needed = request.floor.position.max(forgotten);
@@ -292,9 +293,11 @@ impl Quorum {
 
     fn wait_for_cut(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, needed: Hlc) {
         let deadline = cx.now.monotonic.since(cx.waited) + self.config.patience;
-        let can_wait =
-            cx.now.monotonic < deadline && !(request.floor.exactly && needed > request.floor.position);
-        if can_wait {
+        if request.floor.exactly && needed > request.floor.position {
+            let why = "it is not known what a key had at the moment as of which it was to be read";
+            return self.refuse_in_order(cx, id, why.to_string());
+        }
+        if cx.now.monotonic < deadline {
             return cx.wait(Line::Cut, needed.0, deadline, id, request);
         }
         self.order.late += 1;
@@ -440,6 +443,41 @@ mod tests {
             kept.at(Hlc(15)).expect("it is kept").map(|version| version.id.at),
             Some(Hlc(10))
         );
+    }
+
+    /// A version that comes late may be older than others that were replaced before anything was noted.
+    #[test]
+    fn below_what_is_known_nothing_is_known() {
+        let key = Key::from("k");
+        let mut order = Order::default();
+        let newest = version(100, Some("z"));
+        order.note(&key, Some(&newest), &version(60, Some("v")));
+        assert_eq!(order.keys[&key].at(Hlc(90)).err(), Some(Hlc(100)));
+        order.note(&key, Some(&newest), &version(120, Some("w")));
+        order.note(&key, Some(&version(120, Some("w"))), &version(110, Some("u")));
+        order.note(&key, Some(&version(120, Some("w"))), &version(80, Some("y")));
+        let at = |cut| {
+            order.keys[&key]
+                .at(Hlc(cut))
+                .map(|version| version.map(|version| version.id.at.0))
+        };
+        assert_eq!(at(90), Err(Hlc(100)));
+        assert_eq!((at(105), at(115)), (Ok(Some(100)), Ok(Some(110))));
+    }
+
+    /// The newest version came in a way that was not noted.
+    #[test]
+    fn a_newest_version_that_was_not_noted_has_replaced_something_unknown() {
+        let key = Key::from("k");
+        let mut order = Order::default();
+        order.note(&key, Some(&version(50, Some("x"))), &version(90, Some("n")));
+        order.note(&key, Some(&version(95, Some("v"))), &version(200, Some("w")));
+        let at = |cut| {
+            order.keys[&key]
+                .at(Hlc(cut))
+                .map(|version| version.map(|version| version.id.at.0))
+        };
+        assert_eq!((at(94), at(100)), (Err(Hlc(95)), Ok(Some(95))));
     }
 
     #[test]

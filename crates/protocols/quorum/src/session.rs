@@ -128,6 +128,8 @@ struct Open {
     has_failed: bool,
     /// What the answers so far prove together.
     receipt: Option<Receipt>,
+    /// Answers that wait for those of the other keys: a read of several keys at `sequential` must show all of them as of one cut.
+    first_round: Option<Vec<(u32, Answer, Option<Receipt>)>>,
 }
 
 /// What is under way on one key, in the order in which it was asked for.
@@ -224,6 +226,7 @@ impl<B: Backend> Dials<B> {
             missing: keys.len(),
             has_failed: false,
             receipt: None,
+            first_round: (is_many && level == Level::Sequential).then(Vec::new),
             keys,
         };
         let given = self.given(level);
@@ -241,9 +244,7 @@ impl<B: Backend> Dials<B> {
             }
             Operation::ReadMany { keys, .. } => {
                 self.open.insert(tag, open(keys.clone(), true));
-                // At `sequential` the answer for the first key tells the cut for the others.
-                let at_once = if level == Level::Sequential { 1 } else { keys.len() };
-                for (part, key) in keys.into_iter().enumerate().take(at_once) {
+                for (part, key) in keys.into_iter().enumerate() {
                     let given = self.given(level);
                     self.begin(cx, (tag, part as u32), key, given, Work::Read);
                 }
@@ -378,15 +379,46 @@ impl<B: Backend> Dials<B> {
         self.start_next(cx);
     }
 
-    /// The first key of several was read as of this cut. The others are now.
-    fn read_others_at(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, cut: Hlc) {
-        let Some(open) = self.open.get(&tag).filter(|open| open.is_many) else {
-            return;
+    /// An answer to a part of a read of several keys at `sequential` waits for the answers to the others. Then those that were read as of an earlier cut than the
+    /// last are read once more, as of the last. Returns whether it waits, or was the last.
+    fn holds_back(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, part: u32) -> bool {
+        let is_first = self.open.get(&tag).is_some_and(|open| open.first_round.is_some());
+        let Some((_, found)) = self.part(tag, part).filter(|_| is_first) else {
+            return false;
         };
-        let others: Vec<(u32, Key)> = (0..).zip(open.keys.iter().cloned()).skip(1).collect();
-        for (part, key) in others {
-            self.begin(cx, (tag, part), key, Level::Sequential, Work::ReadAt(cut));
+        let State::Answered(answer, receipt) = std::mem::replace(&mut found.state, State::Asked) else {
+            return false;
+        };
+        let Some(open) = self.open.get_mut(&tag) else {
+            return false;
+        };
+        let all = open.keys.len();
+        let Some(round) = &mut open.first_round else {
+            return false;
+        };
+        round.push((part, answer, receipt));
+        if round.len() < all {
+            return true;
         }
+        let round = open.first_round.take().unwrap_or_default();
+        let cut_of = |receipt: &Option<Receipt>| receipt.as_ref().and_then(Receipt::cut);
+        let last = round.iter().filter_map(|(.., receipt)| cut_of(receipt)).max();
+        let has_failed = round
+            .iter()
+            .any(|(_, answer, _)| matches!(answer, Answer::Failed(_)));
+        for (part, answer, receipt) in round {
+            let is_done = has_failed || cut_of(&receipt) == last;
+            let Some((key, found)) = self.part(tag, part) else {
+                continue;
+            };
+            if let Some(cut) = last.filter(|_| !is_done) {
+                self.ask(cx, (tag, part), &key, Level::Sequential, Work::ReadAt(cut));
+                continue;
+            }
+            found.state = State::Answered(answer, receipt);
+            self.answered(cx, &key);
+        }
+        true
     }
 
     /// A part of an operation is over.
@@ -529,24 +561,15 @@ impl<B: Backend> Session for Dials<B> {
                 None,
             ),
         };
-        let is_answered = shown.is_some();
         if let Some((version, cut)) = shown {
             let partition = self.topology.partition_of_slot(key.slot());
             version
                 .into_iter()
                 .for_each(|version| self.seen.note(partition, version));
             cut.into_iter().for_each(|cut| self.seen.pass(cut));
-            if let Some(cut) = cut.filter(|_| part == 0) {
-                self.read_others_at(cx, tag, cut);
-            }
         }
-        if let Some(open) = self.open.get_mut(&tag)
-            && level == Level::Sequential
-            && !is_answered
-            && part == 0
-        {
-            // The others were not asked for.
-            open.missing = 1;
+        if self.holds_back(cx, tag, part) {
+            return;
         }
         match level {
             Level::Delay(delay) if !is_read => cx.set_timer(Timer(tag, part), delay),

@@ -19,6 +19,8 @@
 //!    replica come in the order of their stamps, so this replica has all of them once it has the last.
 //! 3. A replica never shows an older version than before.
 //!
+//! A power loss may take versions at `one` that a session has seen, if the keyspace's durability allows that. Then they are not shown any more.
+//!
 //! **How fresh.** Statuses have no part in that. They say how old the answer may be. If the statuses of a majority, this replica among them, were
 //! sent at s or later, then the answer reflects every write at `quorum` that was acknowledged before s. A read that begins at b waits until s >= b - `status_age`. Times are
 //! wall times here, so the ends of the clocks' intervals are compared. With a `status_age` of 0 the answer reflects every write that was acknowledged before the
@@ -187,7 +189,9 @@ impl Quorum {
 
     /// Asks every peer for statuses.
     pub(crate) fn subscribe(&mut self, cx: &mut Cx<'_>) {
-        if cx.now.monotonic >= self.statuses.wanted_at + IDLE {
+        // A read that waits has asked for statuses when it began.
+        let idle = IDLE.max(self.config.patience);
+        if cx.now.monotonic >= self.statuses.wanted_at + idle {
             self.statuses.is_on = false;
             self.order.end();
             return;

@@ -13,6 +13,8 @@ use turnbuckle_node::{NodeId, Wake};
 pub(crate) struct Wakes {
     loops: Vec<Bell>,
     links: Vec<Bell>,
+    /// Of links for whose frames operations wait. Such a link's other bell is rung as well.
+    at_once: Vec<Bell>,
     workers: Signal,
     sync: Signal,
 }
@@ -36,9 +38,14 @@ impl Bell {
         self.rung.load(Ordering::Acquire)
     }
 
+    /// Whether it has been rung. From now on it has not.
+    pub fn take(&self) -> bool {
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+
     /// Returns when the bell has been rung since the last call.
     pub async fn rung(&self) {
-        while !self.rung.swap(false, Ordering::AcqRel) {
+        while !self.take() {
             self.notify.notified().await;
         }
     }
@@ -50,6 +57,7 @@ impl Wakes {
         Arc::new(Wakes {
             loops: bells(loops),
             links: bells(nodes),
+            at_once: bells(nodes),
             workers: Signal::default(),
             sync: Signal::default(),
         })
@@ -61,6 +69,11 @@ impl Wakes {
 
     pub fn of_link(&self, peer: NodeId) -> &Bell {
         &self.links[usize::from(peer.0)]
+    }
+
+    /// Rung when an operation waits for a frame of the link.
+    pub fn of_link_at_once(&self, peer: NodeId) -> &Bell {
+        &self.at_once[usize::from(peer.0)]
     }
 
     pub fn workers(&self) -> &Signal {
@@ -79,6 +92,11 @@ impl Wake for Wakes {
 
     fn wake_link(&self, peer: NodeId) {
         self.links[usize::from(peer.0)].ring();
+    }
+
+    fn wake_link_at_once(&self, peer: NodeId) {
+        self.at_once[usize::from(peer.0)].ring();
+        self.wake_link(peer);
     }
 
     fn wake_worker(&self) {
