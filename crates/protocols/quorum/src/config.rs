@@ -23,6 +23,8 @@ pub struct QuorumConfig {
     pub status_covers: usize,
     /// How often what is here is written down, so that deletes can be forgotten.
     pub keep_every: Micros,
+    /// The exchange goes on for this long after the last read that wanted it. Statuses come, and replaced versions are kept, for as long.
+    pub idle: Micros,
     /// The planted bugs.
     pub bugs: Bugs,
 }
@@ -39,6 +41,7 @@ impl Default for QuorumConfig {
             status_age: Micros(0),
             status_covers: MAX_COVERS,
             keep_every: Micros::from_millis(1_000),
+            idle: Micros::from_millis(30_000),
             bugs: Bugs::default(),
         }
     }
@@ -67,6 +70,8 @@ pub struct Bugs {
     pub shows_newest: bool,
     /// The cut is the minimum over all replicas but one.
     pub leaves_one_out: bool,
+    /// A version that comes late is taken for the one that the oldest known one has replaced.
+    pub guesses_the_past: bool,
 }
 
 /// No partition has more replicas.
@@ -156,6 +161,10 @@ pub(crate) const BUGS: &[Bug] = &[
         "leaves_one_out",
         "a read at sequential misses a write of a replica that has not said how far it is",
     ),
+    Bug::new(
+        "guesses_the_past",
+        "a read at sequential shows a version that had been replaced, because what was there before the first such read is not known",
+    ),
 ];
 
 impl Bugs {
@@ -174,6 +183,7 @@ impl Bugs {
             "trusts_clocks" => &mut self.trusts_clocks,
             "shows_newest" => &mut self.shows_newest,
             "leaves_one_out" => &mut self.leaves_one_out,
+            "guesses_the_past" => &mut self.guesses_the_past,
             _ => return None,
         })
     }

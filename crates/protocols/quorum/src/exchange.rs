@@ -36,9 +36,6 @@ use turnbuckle_core::{
 };
 use turnbuckle_streams::Mark;
 
-/// The exchange goes on for this long after the last read that wanted it, and statuses come for as long.
-pub(crate) const IDLE: Micros = Micros::from_millis(30_000);
-
 /// For this number of heartbeats after a round, the heartbeats to the peer that asked carry the answer.
 const ANSWER_AGAIN: u32 = 20;
 
@@ -194,7 +191,7 @@ impl Quorum {
     /// Asks every peer how far it is.
     pub(crate) fn ask_round(&mut self, cx: &mut Cx<'_>) {
         let exchange = &mut self.exchange;
-        if cx.now.monotonic >= exchange.wanted_at + IDLE {
+        if cx.now.monotonic >= exchange.wanted_at + self.config.idle {
             exchange.is_on = false;
             return;
         }

@@ -188,6 +188,7 @@ impl Protocol for Quorum {
 
     fn shrink(config: &mut QuorumConfig, by: u32) {
         config.keep_every = config.keep_every.shrunk(by);
+        config.idle = config.idle.shrunk(by);
     }
 
     fn open(

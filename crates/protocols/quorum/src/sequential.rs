@@ -80,6 +80,8 @@ pub(crate) struct Order {
     /// The same keys, by the timestamp of their newest version.
     by_newest: BTreeSet<(Hlc, Key)>,
     bytes: usize,
+    /// A planted bug.
+    guesses_the_past: bool,
     /// Reads that were answered, and that failed because the cut did not come far enough.
     pub answered: u64,
     pub late: u64,
@@ -157,7 +159,7 @@ impl Order {
         } else if version.id < kept.newest
             && let Err(place) = kept.older.binary_search_by(|older| older.id.cmp(&version.id))
             // Between it and the oldest that is known there may be others, which were replaced before anything was noted.
-            && (place > 0 || kept.is_complete)
+            && (place > 0 || kept.is_complete || self.guesses_the_past)
         {
             // The buffer that it came in is not kept.
             let value = version.value.as_deref().map(Bytes::copy_from_slice);
@@ -230,12 +232,7 @@ impl Order {
 impl Quorum {
     /// A read at `sequential`, or a delete that finds nothing here.
     pub(crate) fn read_in_order(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        self.want_statuses(cx);
-        if !self.order.is_on {
-            self.order.is_on = true;
-            self.order.horizon_at = cx.now.monotonic;
-        }
-        self.raise_cut(cx);
+        self.want_order(cx);
         if !cx.proves() {
             let why = "this replica does not have everything again that it had lost";
             return self.refuse_in_order(cx, id, why.to_string());
@@ -279,8 +276,24 @@ impl Quorum {
         }
     }
 
-    /// A delete at `sequential`. If there is nothing here, it is a read at a cut as of which there is nothing.
+    fn want_order(&mut self, cx: &mut Cx<'_>) {
+        self.want_statuses(cx);
+        if !self.order.is_on {
+            self.order.is_on = true;
+            self.order.guesses_the_past = self.config.bugs.guesses_the_past;
+            self.order.horizon_at = cx.now.monotonic;
+        }
+        self.raise_cut(cx);
+    }
+
+    /// A delete at `sequential`. It waits until what its session has seen is here, because it says whether there was a value. If there is nothing here, it is a read
+    /// at a cut as of which there is nothing.
     pub(crate) fn delete_in_order(&mut self, cx: &mut Cx<'_>, id: RequestId, mut request: Request) {
+        self.want_order(cx);
+        if self.order.cut < request.floor.position {
+            let position = request.floor.position;
+            return self.wait_for_cut(cx, id, request, position);
+        }
         let newest = cx.chain(request.operation.key()).map(|chain| chain.newest());
         if newest.is_some_and(|newest| newest.value.is_some()) {
             let since = cx.now.monotonic.since(cx.waited);
@@ -298,6 +311,7 @@ impl Quorum {
             return self.refuse_in_order(cx, id, why.to_string());
         }
         if cx.now.monotonic < deadline {
+            self.want_statuses_until(deadline);
             return cx.wait(Line::Cut, needed.0, deadline, id, request);
         }
         self.order.late += 1;

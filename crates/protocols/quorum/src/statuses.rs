@@ -41,7 +41,6 @@
 //! **Source.** MeteorShower, section II, figures 3 to 5.
 use crate::{
     Body, Request,
-    exchange::IDLE,
     replica::{Cx, Line, Quorum, Timer, newest_here},
 };
 use std::collections::BTreeMap;
@@ -60,9 +59,9 @@ const MAX_SUBSCRIPTION: Micros = Micros::from_millis(60_000);
 /// Who sends statuses to whom.
 #[derive(Default)]
 pub(crate) struct Statuses {
-    /// Whether this replica subscribes, and when a read last wanted that, in monotonic time.
+    /// Whether this replica subscribes, and until when reads want that, in monotonic time.
     is_on: bool,
-    wanted_at: Micros,
+    wanted_until: Micros,
     /// The replicas that want statuses of this one, each until a monotonic time.
     subscribers: BTreeMap<ReplicaId, Micros>,
     /// Reads at `per-key-sequential` that this replica answered by itself, and that had to ask others.
@@ -106,6 +105,7 @@ impl Quorum {
                 cx.reply(id, PlainResponse::Value(value), receipt);
             }
             Bounded::Once(needed) if has_all && cx.now.monotonic < deadline => {
+                self.want_statuses_until(deadline);
                 cx.wait(Line::Freshest, needed.0, deadline, id, request);
             }
             _ => {
@@ -130,6 +130,7 @@ impl Quorum {
         self.want_statuses(cx);
         let deadline = cx.now.monotonic.since(cx.waited) + self.config.patience;
         if cx.now.monotonic < deadline {
+            self.want_statuses_until(deadline);
             cx.wait(Line::Stream(replica), until.0, deadline, id, request);
             return None;
         }
@@ -180,18 +181,21 @@ impl Quorum {
 
     /// A read wants statuses.
     pub(crate) fn want_statuses(&mut self, cx: &mut Cx<'_>) {
-        self.statuses.wanted_at = cx.now.monotonic;
+        self.want_statuses_until(cx.now.monotonic + self.config.idle);
         if !self.statuses.is_on {
             self.statuses.is_on = true;
             self.subscribe(cx);
         }
     }
 
+    /// A read may wait until then.
+    pub(crate) fn want_statuses_until(&mut self, time: Micros) {
+        self.statuses.wanted_until = self.statuses.wanted_until.max(time);
+    }
+
     /// Asks every peer for statuses.
     pub(crate) fn subscribe(&mut self, cx: &mut Cx<'_>) {
-        // A read that waits has asked for statuses when it began.
-        let idle = IDLE.max(self.config.patience);
-        if cx.now.monotonic >= self.statuses.wanted_at + idle {
+        if cx.now.monotonic >= self.statuses.wanted_until {
             self.statuses.is_on = false;
             self.order.end();
             return;
