@@ -782,7 +782,8 @@ impl Judge {
             self.raise_floor(session, &seen.key, raised);
         }
         let is_replica = matches!(seen.witness, Witness::Replica(_));
-        if !seen.is_careless && !(is_replica && is_from_before_loss) {
+        let is_bound = !(seen.is_careless || is_replica && is_from_before_loss);
+        if is_bound {
             self.raise_floor(seen.witness, &seen.key, raised);
         }
     }
