@@ -56,8 +56,9 @@ def free_ports(count):
 class Cluster:
     """Ends with the `with` block, whatever happens in it."""
 
-    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)"):
-        self.binary, self.keyspaces, self.durability = binary, keyspaces, durability
+    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}):
+        """A keyspace's protocol has its name, unless `protocols` says something else: the protocol, and parameters in TOML."""
+        self.binary, self.keyspaces, self.durability, self.protocols = binary, keyspaces, durability, protocols
         self.names = [f"{site}{number + 1}" for site in SITES for number in range(nodes_per_site)]
         self.processes = []
 
@@ -84,8 +85,9 @@ class Cluster:
             lines.append(f'[[node]]\nname = "{name}"\nsite = "{name[0]}"\nresp = "127.0.0.1:{self.resp[name]}"\n'
                          f'peer = "127.0.0.1:{peer[name]}"\nadmin = "127.0.0.1:{self.admin[name]}"\ndata = "{name}"')
         for keyspace in self.keyspaces:
-            lines.append(f'[[keyspace]]\nname = "{keyspace}"\nprotocol = "{keyspace}"\npartitions = {PARTITIONS}\n'
-                         f'durability = "{self.durability}"')
+            protocol, parameters = self.protocols.get(keyspace, (keyspace, ""))
+            lines.append(f'[[keyspace]]\nname = "{keyspace}"\nprotocol = "{protocol}"\npartitions = {PARTITIONS}\n'
+                         f'durability = "{self.durability}"\nparameters = {{ {parameters} }}')
         file = pathlib.Path(self.directory, "cluster.toml")
         file.write_text("\n\n".join(lines))
         for name in self.names:

@@ -36,7 +36,7 @@ pub trait Wake: Send + Sync {
 pub enum SyncWish {
     /// Nothing waits for it.
     None,
-    /// Nobody waits for it now, but somebody may later. If the log is synced at intervals anyway, that is soon enough.
+    /// Promises wait for it, and no operation. If the log is synced at intervals, for other keyspaces, that is soon enough.
     Soon,
     /// An operation waits for it.
     Now,

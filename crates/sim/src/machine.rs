@@ -161,8 +161,10 @@ impl Wake for Wakes {
         self.worker.store(true, Ordering::Relaxed);
     }
 
-    /// The world looks after each call into the node.
-    fn wake_sync(&self) {}
+    /// The other workers look round, too: in the server they do so by their own clocks, which may be at any moment.
+    fn wake_sync(&self) {
+        self.wake_worker();
+    }
 }
 
 impl Wakes {

@@ -281,7 +281,7 @@ fn keys_that_cannot_be_judged_are_named() {
         assert!(said.contains("there is nothing to judge"), "{said}");
     }
     // Beside keys that can be judged.
-    let (code, text, _) = traced(&(stale_read("") + delete), &["--require", "per-key-sequential"]);
+    let (code, text, _) = traced(&(stale_read("") + delete), &["--require", "partition-sequential"]);
     assert_eq!(code, Some(2));
     assert!(
         text.contains("CC no (1 read breaks it), CCv no, CM no, of what can be judged"),

@@ -100,11 +100,11 @@ impl InLog {
         self.promises.drain(..done).map(|(_, promise)| promise)
     }
 
-    /// What waits for a sync.
-    pub fn sync_wish(&self) -> SyncWish {
-        if self.batches.front().is_some_and(|batch| batch.sync) {
+    /// What waits for a sync. `syncs_anyway`: the log is synced without any wish, soon enough for promises.
+    pub fn sync_wish(&self, syncs_anyway: bool) -> SyncWish {
+        if !self.bounds.is_empty() || self.batches.front().is_some_and(|batch| batch.sync) {
             SyncWish::Now
-        } else if !self.bounds.is_empty() || !self.promises.is_empty() {
+        } else if !self.promises.is_empty() && !syncs_anyway {
             SyncWish::Soon
         } else {
             SyncWish::None
@@ -147,12 +147,12 @@ mod tests {
         in_log.push(batch(1, 10, true), Some(Hlc(9)));
         in_log.push(batch(2, 20, false), None);
         assert_eq!(take(&mut in_log, 20, 9), None);
-        assert_eq!(in_log.sync_wish(), SyncWish::Now);
+        assert_eq!(in_log.sync_wish(true), SyncWish::Now);
         assert_eq!(in_log.take_bound(Position(9)), None);
         assert_eq!(take(&mut in_log, 20, 10), Some(1));
         assert_eq!(in_log.take_bound(Position(10)), Some(Hlc(9)));
         assert_eq!(take(&mut in_log, 20, 10), Some(2), "it need only be written");
-        assert!(in_log.is_empty() && in_log.sync_wish() == SyncWish::None);
+        assert!(in_log.is_empty() && in_log.sync_wish(false) == SyncWish::None);
         assert_eq!(in_log.bound(), Hlc(9));
     }
 
@@ -162,7 +162,8 @@ mod tests {
         for number in 0..=MAX_PROMISES as u64 {
             in_log.push_promise(Position(number), (Hlc(number), number));
         }
-        assert_eq!(in_log.sync_wish(), SyncWish::Soon);
+        assert_eq!(in_log.sync_wish(false), SyncWish::Soon);
+        assert_eq!(in_log.sync_wish(true), SyncWish::None);
         let (half, last) = (MAX_PROMISES as u64 / 2, MAX_PROMISES as u64);
         assert_eq!(in_log.take_promises(Position(half)).count(), MAX_PROMISES / 4 + 1);
         assert!(in_log.promises.len() <= MAX_PROMISES / 2 + 1);

@@ -35,7 +35,7 @@ impl<S: Session> World<S> {
             process.wakes.take_links(),
             process.wakes.take_worker(),
         );
-        let wish = process.node.wants_sync();
+        let sync = process.node.wants_sync() != SyncWish::None;
         let deadline = process.next_deadline();
         if turn {
             self.want_turn(node);
@@ -46,9 +46,7 @@ impl<S: Session> World<S> {
         if work {
             self.wake_workers(node);
         }
-        // As the server does: what can wait for the interval does.
-        let by_interval = matches!(self.options.durability, Durability::Interval(_));
-        if wish == SyncWish::Now || wish == SyncWish::Soon && !by_interval {
+        if sync {
             self.want_sync(node);
         }
         if let Some(deadline) = deadline
