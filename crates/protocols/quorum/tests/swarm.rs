@@ -109,8 +109,8 @@ fn every_planted_bug_is_found() {
     let worlds: &[(&str, Level, RangeInclusive<u64>)] = &[
         ("counts_one_too_many", Level::Quorum, 1..=100),
         ("forgets_deletes_early", Level::Quorum, 100..=300),
-        ("skips_write_back", Level::Atomic, 420..=430),
-        ("stamps_without_asking", Level::Atomic, 2_925..=2_935),
+        ("skips_write_back", Level::Atomic, 2_180..=2_190),
+        ("stamps_without_asking", Level::Atomic, 2_470..=2_480),
         (
             "stamps_at_arrival",
             Level::Bounded(Micros::from_millis(200)),
@@ -125,7 +125,7 @@ fn every_planted_bug_is_found() {
         ("trusts_clocks", Level::PerKeySequential, 1..=300),
         ("shows_newest", Level::Sequential, 1..=300),
         ("leaves_one_out", Level::Sequential, 1..=300),
-        ("guesses_the_past", Level::Sequential, 990..=995),
+        ("guesses_the_past", Level::Sequential, 240..=250),
     ];
     let mut planted: Vec<&str> = worlds.iter().map(|(bug, ..)| *bug).collect();
     let mut all: Vec<&str> = Quorum::BUGS.iter().map(|bug| bug.name).collect();
