@@ -25,7 +25,8 @@
 //! sent at s or later, then the answer reflects every write at `quorum` that was acknowledged before s. A read that begins at b waits until s >= b - `status_age`. Times are
 //! wall times here, so the ends of the clocks' intervals are compared. With a `status_age` of 0 the answer reflects every write that was acknowledged before the
 //! read began (MeteorShower1), and the read takes one way and up to one status interval. A `status_age` just below the shortest way between two sites is
-//! the paper's upper bound (MeteorShower2): no read waits, unless a status is late.
+//! the paper's upper bound (MeteorShower2): reads wait for the two errors of the clocks, and up to one interval. They still reflect what was acknowledged before
+//! they began, because it was at another replica by one way earlier.
 //!
 //! **Differences.**
 //!
