@@ -192,26 +192,32 @@ fn others_are_served_while_a_long_command_is_done() {
         ] {
             let name = String::from_utf8_lossy(&command[0]).into_owned();
             let mut bystander = client(&cluster, keyspace);
-            let done = AtomicBool::new(false);
-            let served = std::thread::scope(|scope| {
-                let (long, done) = (&mut long, &done);
-                let answer = scope.spawn(move || {
-                    let answer = long.pipeline(&[command]).remove(0);
-                    done.store(true, Ordering::Release);
-                    answer
-                });
-                let mut served = 0;
-                while !done.load(Ordering::Acquire) {
-                    assert_eq!(text(&bystander.call(&[b"GET", b"other"])), "Null");
-                    served += 1;
+            let mut serves = || {
+                let done = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    let (long, done, command) = (&mut long, &done, command.clone());
+                    let answer = scope.spawn(move || {
+                        let answer = long.pipeline(&[command]).remove(0);
+                        done.store(true, Ordering::Release);
+                        answer
+                    });
+                    let mut served = 0;
+                    while !done.load(Ordering::Acquire) {
+                        assert_eq!(text(&bystander.call(&[b"GET", b"other"])), "Null");
+                        served += 1;
+                    }
+                    (answer.join().expect("it is answered"), served)
+                })
+            };
+            let (answer, mut served) = serves();
+            assert_eq!(answer, expected, "{keyspace}, {name}");
+            // On a busy machine this thread may get no processor while the command is done. If others were not served, no other try would help.
+            for _ in 0..9 {
+                if served > 4 {
+                    break;
                 }
-                assert_eq!(
-                    answer.join().expect("it is answered"),
-                    expected,
-                    "{keyspace}, {name}"
-                );
-                served
-            });
+                served = serves().1;
+            }
             println!("{keyspace}: {served} answers while {name} of {keys} keys was done");
             assert!(served > 4, "{keyspace}, {name}: {served}");
         }
