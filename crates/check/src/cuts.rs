@@ -7,7 +7,7 @@
 //!
 //! Writes at any level have their places in it. If a write of a key was acknowledged and its version is not known, reads of that key are not judged.
 use crate::{History, Kind, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What the trace says about the order that receipts claim.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Cuts {
     /// Judges every read whose receipt names a cut, and every write at `sequential`. If no receipt names a cut, nothing is judged.
     pub fn of(history: &History) -> Cuts {
         let mut cuts: HashMap<usize, u64> = HashMap::new();
-        let mut ordered: HashMap<usize, ()> = HashMap::new();
+        let mut ordered: HashSet<usize> = HashSet::new();
         for promise in &history.promises {
             let Some(receipt) = promise.receipt else {
                 continue;
@@ -37,7 +37,7 @@ impl Cuts {
                     cuts.insert(place as usize, cut);
                 }
                 if is_sequential {
-                    ordered.insert(place as usize, ());
+                    ordered.insert(place as usize);
                 }
             }
         }
@@ -51,7 +51,9 @@ impl Cuts {
                 found.judged.insert(place, verdict);
             }
         }
-        for session in history.sessions() {
+        // A client that several recorders timed has no order.
+        let sessions = history.sessions().into_iter().zip(&history.recorder_of);
+        for session in sessions.filter_map(|(session, recorder)| recorder.map(|_| session)) {
             let mut position = 0;
             for place in session {
                 let operation = &history.operations[place];
@@ -63,7 +65,7 @@ impl Cuts {
                         }
                         Some(cut)
                     }
-                    (Kind::Write, _) if ordered.contains_key(&place) => {
+                    (Kind::Write, _) if ordered.contains(&place) => {
                         let is_below = stamp.is_some_and(|stamp| stamp <= position);
                         if stamp.is_some() {
                             found.judged.insert(place, is_below.then_some(STAMPED_BELOW));

@@ -564,6 +564,54 @@ fn a_session_that_goes_back_on_a_key_breaks_its_order() {
     assert_eq!((audit.broken, audit.not_auditable), (0, 1));
 }
 
+/// The order that receipts claim: each read shows the newest version up to its cut, and sessions do not go back.
+#[test]
+fn a_read_that_is_not_where_its_receipt_says_breaks_sequential_consistency() {
+    let operation = |client: &str, op, value: &str, times, as_of: Option<&str>| Record {
+        version: Some(format!("{value}.0@a")),
+        receipt: Some(Claim {
+            asked: "sequential".into(),
+            given: "sequential".into(),
+            as_of: as_of.map(Into::into),
+            ..Claim::default()
+        }),
+        ..promised(client, op, value, times, "sequential")
+    };
+    let write = |value: &str, times| operation("w", Op::Write, value, times, None);
+    let read =
+        |client: &str, value: &str, times, as_of| operation(client, Op::Read, value, times, Some(as_of));
+    let broken = |reads: &[Record]| {
+        let trace = [&[write("10", (0, 1)), write("20", (2, 3))], reads].concat();
+        report(&trace).audit.levels["sequential"].broken
+    };
+    // Both are right, although the second is older in time.
+    assert_eq!(
+        broken(&[read("r", "20", (4, 5), "25.0"), read("s", "10", (6, 7), "15.0")]),
+        0
+    );
+    assert_eq!(broken(&[read("r", "10", (4, 5), "25.0")]), 1, "it misses a write");
+    assert_eq!(broken(&[read("r", "20", (4, 5), "15.0")]), 1, "it shows too much");
+    assert_eq!(
+        broken(&[read("r", "20", (4, 5), "25.0"), read("r", "10", (6, 7), "15.0")]),
+        1,
+        "it goes back"
+    );
+    assert_eq!(
+        broken(&[read("w", "10", (4, 5), "15.0")]),
+        1,
+        "it is before its own write"
+    );
+    let after = [
+        read("r", "20", (4, 5), "40.0"),
+        operation("r", Op::Write, "30", (6, 7), None),
+    ];
+    assert_eq!(
+        broken(&after),
+        2,
+        "it is stamped before what was read, which so misses it"
+    );
+}
+
 #[test]
 fn causality_is_held_against_those_who_were_all_promised_it() {
     let trace = |first: &str| {

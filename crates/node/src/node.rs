@@ -4,8 +4,8 @@ mod maintenance;
 pub use builder::NodeBuilder;
 pub(crate) use lanes::Lanes;
 
-use crate::SyncWish;
 use crate::{
+    SyncWish,
     agreement::Agreement,
     config::{NodeConfig, NodeId},
     frame::Frame,

@@ -38,7 +38,7 @@ pub enum SyncWish {
     None,
     /// Promises wait for it, and no operation. If the log is synced at intervals, for other keyspaces, that is soon enough.
     Soon,
-    /// An operation waits for it.
+    /// An operation waits for it, or the clock for its next bound.
     Now,
 }
 

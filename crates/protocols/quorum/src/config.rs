@@ -105,7 +105,7 @@ pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
     ),
     Parameter::new(
         "status",
-        "how often a replica tells the others how far it is, while clients read at per-key-sequential",
+        "how often a replica tells the others how far it is, while clients read at per-key-sequential or sequential",
         |config| Setting::Interval(&mut config.status),
     ),
     Parameter::new(

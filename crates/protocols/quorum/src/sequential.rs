@@ -95,6 +95,13 @@ struct Replaced {
     newest: VersionId,
     /// Whether nothing was there before the first of them.
     is_complete: bool,
+    /// What all of them take in memory, with the key.
+    bytes: usize,
+}
+
+/// What a version takes in memory.
+fn bytes_of(version: &Version<Copies>) -> usize {
+    VERSION_BYTES + version.value.as_ref().map_or(0, Bytes::len)
 }
 
 impl Replaced {
@@ -108,10 +115,17 @@ impl Replaced {
         }
     }
 
-    fn bytes(&self, key: &Key) -> usize {
-        let value = |version: &Version<Copies>| version.value.as_ref().map_or(0, Bytes::len);
-        let older = self.older.iter().map(|version| value(version) + VERSION_BYTES);
-        key.0.len() + VERSION_BYTES + older.sum::<usize>()
+    fn insert(&mut self, place: usize, version: Version<Copies>) {
+        self.bytes += bytes_of(&version);
+        self.older.insert(place, version);
+    }
+
+    /// Drops the versions that no cut from the horizon on needs.
+    fn drop_before(&mut self, horizon: Hlc) {
+        let until = self.older.partition_point(|older| older.id.at <= horizon);
+        for dropped in self.older.drain(..until.saturating_sub(1)) {
+            self.bytes -= bytes_of(&dropped);
+        }
     }
 }
 
@@ -139,7 +153,7 @@ impl Order {
     fn note(&mut self, key: &Key, here: Option<&Version<Copies>>, version: &Version<Copies>) {
         let known = self.keys.remove(key).inspect(|kept| {
             self.by_newest.remove(&(kept.newest.at, key.clone()));
-            self.bytes -= kept.bytes(key);
+            self.bytes -= kept.bytes;
         });
         // If the newest version is not the one that was noted, it is not known what it replaced. If it is not there any more, it was a delete, which is
         // forgotten.
@@ -148,13 +162,15 @@ impl Order {
             older: Vec::new(),
             newest: here.map_or(version.id, |here| here.id),
             is_complete: here.is_none(),
+            bytes: key.0.len() + VERSION_BYTES,
         });
         if version.id > kept.newest {
-            kept.older.push(here.cloned().unwrap_or(Version {
+            let replaced = here.cloned().unwrap_or(Version {
                 id: kept.newest,
                 value: None,
                 meta: version.meta,
-            }));
+            });
+            kept.insert(kept.older.len(), replaced);
             kept.newest = version.id;
         } else if version.id < kept.newest
             && let Err(place) = kept.older.binary_search_by(|older| older.id.cmp(&version.id))
@@ -167,14 +183,11 @@ impl Order {
                 value,
                 ..version.clone()
             };
-            kept.older.insert(place, version);
+            kept.insert(place, version);
         }
-        let until = kept.older.partition_point(|older| older.id.at <= self.horizon);
-        if until > 1 {
-            kept.older.drain(..until - 1);
-        }
+        kept.drop_before(self.horizon);
         let key = Key(Bytes::copy_from_slice(key.as_ref()));
-        self.bytes += kept.bytes(&key);
+        self.bytes += kept.bytes;
         self.by_newest.insert((kept.newest.at, key.clone()));
         self.keys.insert(key, kept);
         if self.bytes > MAX_BYTES {
@@ -193,7 +206,7 @@ impl Order {
         {
             self.by_newest.pop_first();
             if let Some(kept) = self.keys.remove(&key) {
-                self.bytes -= kept.bytes(&key);
+                self.bytes -= kept.bytes;
             }
         }
         for promises in self.promises.values_mut() {
