@@ -11,6 +11,7 @@
 //! partitions = 2                   # default 1
 //! keyspaces = 2                    # default 1, at most 9; `mixed` clients are in all of them, others in the first
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
+//! sync = "1ms"                     # how long a disk takes to sync; default 1ms
 //! parameters = { heartbeat = "50ms", theta = "5ms" } # of protocols that have them (docs/configuration.md); default: theirs
 //! clock_bound = "1ms"              # how far the nodes assume that clocks are off at most
 //! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
@@ -72,6 +73,7 @@
 //! b = "c"
 //! at = "1s"                        # after clients have begun
 //! for = "2s"
+//! every = "10s"                    # once more after this time, until the run ends; default: only once
 //! ```
 //!
 //! | kind | takes |
@@ -138,6 +140,7 @@ struct File {
     partitions: Option<Number<1, 1_024>>,
     keyspaces: Option<Number<1, 9>>,
     durability: Option<Word<Durability>>,
+    sync: Option<Word<Micros>>,
     #[serde(default)]
     parameters: BTreeMap<String, Parameter>,
     clock_bound: Option<Word<Micros>>,
@@ -212,7 +215,7 @@ impl ScenarioTable {
     pub const FAULTS: Tagged = Tagged {
         list: "fault",
         tag: "kind",
-        shared: &["at", "for"],
+        shared: &["at", "for", "every"],
     };
 
     /// Checks the table, and makes the scenario.
@@ -224,7 +227,10 @@ impl ScenarioTable {
         let mut file = self.0.into_inner();
         let world = file.world(&place)?;
         let safety = file.duration.map_or(Micros::from_millis(5_000), Word::get);
-        let faults = file.fault.into_iter().map(|fault| fault.check(&world, safety));
+        let mut faults = Vec::new();
+        for fault in file.fault {
+            faults.extend(fault.check(&world, safety)?);
+        }
         let mut parameters = Settings::default();
         for (name, Parameter(value)) in file.parameters {
             parameters.set(name, value);
@@ -234,7 +240,7 @@ impl ScenarioTable {
                 name: name.into(),
                 safety,
                 parameters,
-                faults: faults.collect::<Result<_, _>>()?,
+                faults,
                 load: file.load.check(&world, file.workload)?,
                 world,
             },
@@ -253,6 +259,7 @@ impl File {
         world.partitions = self.partitions.as_ref().map_or(1, |count| **count as u16);
         world.keyspaces = self.keyspaces.as_ref().map_or(1, |count| **count as usize);
         world.durability = self.durability.as_deref().copied().unwrap_or(world.durability);
+        world.sync = self.sync.as_ref().map_or(world.sync, |time| Span::fixed(**time));
         self.clocks(&mut world);
         world.cores = self.cores.as_ref().map_or(0, |count| **count as usize);
         world.service = self.service;

@@ -22,7 +22,7 @@ use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use turnbuckle_core::{Answer, Key, Level, Levels, Micros, Operation, Session, Topology, Wanted};
+use turnbuckle_core::{Answer, Key, Level, Levels, Micros, Operation, Session, SiteId, Topology, Wanted};
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
@@ -157,13 +157,36 @@ pub struct Tally {
     pub many_apart: Latencies,
     /// The time from when one player of a pair first asked to write a turn until the other was told of that turn.
     pub visibility: Latencies,
+    /// The answered reads and writes of the clients at each site, by the site's number.
+    pub sites: Vec<OfSite>,
+    /// The number of answered reads for which one replica was enough, as their receipts say.
+    pub alone: u64,
+    /// The staleness that receipts of reads prove, for those that prove one.
+    pub staleness: Latencies,
     /// How long the clients went on.
     pub took: Micros,
     /// The number of failures, by their first word. `CONNECTION`: the node crashed during the operation.
     pub failures: BTreeMap<&'static str, u64>,
 }
 
+/// The operations of the clients at one site.
+#[derive(Debug, Clone, Default)]
+pub struct OfSite {
+    /// Answered reads.
+    pub reads: Latencies,
+    /// Answered writes.
+    pub writes: Latencies,
+}
+
 impl Tally {
+    /// Of no operations, in a world with this number of sites.
+    fn of_sites(sites: usize) -> Tally {
+        Tally {
+            sites: vec![OfSite::default(); sites],
+            ..Tally::default()
+        }
+    }
+
     /// The number of operations that were answered.
     pub fn answered(&self) -> u64 {
         self.reads.count() + self.writes.count()
@@ -174,8 +197,8 @@ impl Tally {
         self.failures.values().sum()
     }
 
-    fn add(&mut self, record: &Record, is_apart: bool) {
-        let Some((at, (answer, _))) = &record.returned else {
+    fn add(&mut self, record: &Record, site: SiteId, is_apart: bool) {
+        let Some((at, (answer, receipt))) = &record.returned else {
             *self.failures.entry("CONNECTION").or_default() += 1;
             return;
         };
@@ -183,12 +206,21 @@ impl Tally {
             *self.failures.entry(failure.word()).or_default() += 1;
             return;
         }
-        let latencies = match record.operation {
-            Operation::Put { .. } => &mut self.writes,
-            _ => &mut self.reads,
-        };
         let took_ns = at.since(record.invoked).0 * 1_000;
-        latencies.record_ns(took_ns);
+        let of_site = &mut self.sites[usize::from(site.0)];
+        if let Operation::Put { .. } = record.operation {
+            self.writes.record_ns(took_ns);
+            of_site.writes.record_ns(took_ns);
+            return;
+        }
+        self.reads.record_ns(took_ns);
+        of_site.reads.record_ns(took_ns);
+        if let Some(receipt) = receipt {
+            self.alone += u64::from(receipt.copies() == 1);
+            if let Some(staleness) = receipt.staleness {
+                self.staleness.record_ns(staleness.0 * 1_000);
+            }
+        }
         match (&record.operation, is_apart) {
             (Operation::ReadMany { .. }, true) => self.many_apart.record_ns(took_ns),
             (Operation::ReadMany { .. }, false) => self.many.record_ns(took_ns),
@@ -282,7 +314,7 @@ impl Clients {
             written: 0,
             began: world.time(),
             stopped: false,
-            tally: Tally::default(),
+            tally: Tally::of_sites(world.options().sites.len()),
             hot_keys: match &load.kind {
                 Kind::Hot(hot) => hot.keys(world.topology()),
                 _ => Vec::new(),
@@ -410,8 +442,9 @@ impl Clients {
         if !self.all[number].open.remove(&id) {
             return;
         }
+        let site = world.site_of(record.node);
         self.tally
-            .add(record, is_apart(&self.load.kind, &self.topology, record));
+            .add(record, site, is_apart(&self.load.kind, &self.topology, record));
         let is_answered = record
             .answer()
             .is_some_and(|answer| !matches!(answer, Answer::Failed(_)));

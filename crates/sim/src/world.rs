@@ -282,6 +282,11 @@ impl<S: Session> World<S> {
         self.placement.nodes_at(site)
     }
 
+    /// The site of a node.
+    pub fn site_of(&self, node: NodeId) -> SiteId {
+        self.placement.site_of(node)
+    }
+
     /// Whether a process runs on a node's machine.
     pub fn is_running(&self, node: NodeId) -> bool {
         self.machines[index(node)].process.is_some()

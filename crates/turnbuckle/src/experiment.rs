@@ -98,6 +98,18 @@ pub(crate) const EXPERIMENTS: &[(&str, &str)] = &[
         "causal/fig8.6",
         include_str!("../../../experiments/causal/fig8.6.toml"),
     ),
+    ("cpq/fig2", include_str!("../../../experiments/cpq/fig2.toml")),
+    ("cpq/fig3", include_str!("../../../experiments/cpq/fig3.toml")),
+    ("cpq/fig4", include_str!("../../../experiments/cpq/fig4.toml")),
+    ("cpq/fig5", include_str!("../../../experiments/cpq/fig5.toml")),
+    ("cpq/fig6", include_str!("../../../experiments/cpq/fig6.toml")),
+    ("cpq/fig7", include_str!("../../../experiments/cpq/fig7.toml")),
+    ("cpq/fig8", include_str!("../../../experiments/cpq/fig8.toml")),
+    ("cpq/fig9", include_str!("../../../experiments/cpq/fig9.toml")),
+    (
+        "cpq/trade-off",
+        include_str!("../../../experiments/cpq/trade-off.toml"),
+    ),
 ];
 
 #[derive(Serialize)]

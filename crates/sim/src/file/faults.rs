@@ -14,11 +14,16 @@ pub(super) struct FaultTable {
     at: Option<Word<Micros>>,
     #[serde(rename = "for")]
     span: Option<Word<Micros>>,
+    every: Option<Word<Micros>>,
     kind: Spanned<FaultKind<Word<String>>>,
 }
 
+/// The most times that a fault of a file comes again.
+const MAX_TIMES: u64 = 10_000;
+
 impl FaultTable {
-    pub(super) fn check(self, world: &WorldOptions, duration: Micros) -> Result<Fault, Misplaced> {
+    /// The fault, once or again and again.
+    pub(super) fn check(self, world: &WorldOptions, duration: Micros) -> Result<Vec<Fault>, Misplaced> {
         let place = self.kind.span();
         let kind = self.kind.into_inner().in_world(world, &place)?;
         let span = match (self.span, kind.is_over_at_once()) {
@@ -38,7 +43,24 @@ impl FaultTable {
             }
             at => at.map_or(Micros(0), Word::get),
         };
-        Ok(Fault { at, span, kind })
+        let step = match self.every {
+            None => duration,
+            Some(every) if *every <= span => {
+                return Err(every.wrong(format!("more than the {span} that the fault lasts")));
+            }
+            Some(every) if every.0 < duration.0 / MAX_TIMES => {
+                let expected = format!("a time with which the fault comes at most {MAX_TIMES} times");
+                return Err(every.wrong(expected));
+            }
+            Some(every) => every.get(),
+        };
+        let times = std::iter::successors(Some(at), |&at| Some(at + step)).take_while(|&at| at < duration);
+        let once = |at| Fault {
+            at,
+            span,
+            kind: kind.clone(),
+        };
+        Ok(times.map(once).collect())
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Held {
 impl Claim {
     /// Whether it held.
     pub fn judge(&self, experiment: &Experiment, results: &Results) -> Verdict {
-        if self.at.contains(&Some(usize::MAX)) {
+        if self.at.contains(&Some(usize::MAX)) || self.to_at.contains(&Some(usize::MAX)) {
             let why = "--quick leaves its point out".into();
             return Verdict {
                 found: None,
@@ -50,8 +50,7 @@ impl Claim {
     /// The numbers at all points it is about. None if something was not measured.
     fn numbers(&self, experiment: &Experiment, results: &Results) -> Option<Vec<f64>> {
         let number = |protocol, point: &[usize]| {
-            let tally = results.tally(protocol, point)?;
-            experiment.measures[self.measure].what.of(tally)
+            experiment.measures[self.measure].of(results.counted(protocol, point)?)
         };
         let is_meant = |point: &Vec<usize>| {
             let mut places = self.at.iter().zip(point);
@@ -74,10 +73,10 @@ impl Claim {
                 return along_x(point).map(|numbers| self.compare.along(&numbers));
             }
             let of = number(self.of, point)?;
-            Some(match self.to {
-                None => of,
-                Some(to) => self.compare.two(of, number(to, point)?),
-            })
+            let Some(to) = self.to else { return Some(of) };
+            let places = self.to_at.iter().zip(point);
+            let other: Vec<usize> = places.map(|(at, &place)| at.unwrap_or(place)).collect();
+            Some(self.compare.two(of, number(to, &other)?))
         });
         compared.collect()
     }
@@ -97,7 +96,9 @@ impl Compare {
         let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
         let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let steps = numbers.windows(2).map(|pair| pair[1] / pair[0]);
+        let rises = numbers.windows(2).map(|pair| pair[1] - pair[0]);
         match self {
+            Compare::Rise => rises.fold(f64::NEG_INFINITY, f64::max),
             Compare::Spread => max / min,
             Compare::Growth => last / first,
             _ => steps.fold(f64::INFINITY, f64::min),

@@ -17,8 +17,10 @@
 //!
 //! [[measure]]                         # a table and a figure each
 //! name = "put"
-//! what = "write mean"                 # of what (read, write, request, operation, many, many-apart, visibility) and which
-//!                                     # number (mean, p25, p50, p90, p95, p99, per-second, or cdf: a figure of its own)
+//! what = "write mean"                 # of what (read, write, request, operation, many, many-apart, visibility, staleness, gamma) and which
+//!                                     # number (mean, p25, p50, p75, p90, p95, p99, max, per-second, or cdf: a figure of its own);
+//!                                     # or "inconsistent share" (of all operations) or "alone share" (of reads: one replica was enough)
+//! site = "a"                          # only its reads or writes; default: of all sites
 //! label = "PUT latency, ms"           # default: what
 //! scale = "log"                       # default linear
 //!
@@ -27,7 +29,8 @@
 //! measure = "put"
 //! compare = "ratio"                   # see below
 //! of = "gentlerain"
-//! to = "causalspartanx"
+//! to = "causalspartanx"               # default, if there is to_at: the same protocol
+//! to_at = { skew = "0ms" }            # the other values of what it is compared with; default: the same
 //! at = { skew = "2ms" }               # values' labels; axes that are not named: at each of their values
 //! paper = 4.0                         # the paper's number, if it gives one
 //! least = 3.0                         # what counts as held: at least, at most, or both
@@ -48,10 +51,11 @@
 //! | `spread` | over all values of x, the greatest divided by the least |
 //! | `growth` | over all values of x, the last divided by the first |
 //! | `step` | over all values of x, the least ratio of a number to the one before |
+//! | `rise` | over all values of x, the most by which a number exceeds the one before; not above 0 if none does |
 //!
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
-use super::measure::What;
+use super::measure::{Counted, What};
 use crate::protocols::check_parameters;
 use serde::Deserialize;
 use std::{
@@ -100,13 +104,13 @@ pub struct AxisValue {
     literals: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-#[serde(from = "MeasureTable")]
 pub struct Measure {
     pub name: String,
     pub what: What,
     pub label: String,
     pub scale: Scale,
+    /// The site whose operations it is about. `None`: all sites.
+    pub site: Option<String>,
 }
 
 /// A claim of the paper. See [`super::claim`].
@@ -115,9 +119,11 @@ pub struct Claim {
     /// The place of the measure.
     pub measure: usize,
     pub compare: Compare,
-    /// The places of protocols. `to` is set if two are compared.
+    /// The places of protocols. `to` is set if two numbers are compared.
     pub of: usize,
     pub to: Option<usize>,
+    /// For each axis the place of the value at which the second number is. `None`: where the first one is.
+    pub to_at: Vec<Option<usize>>,
     /// For each axis the place of the value that the claim is about. `None`: all values.
     pub at: Vec<Option<usize>>,
     pub paper: Option<f64>,
@@ -136,9 +142,10 @@ pub enum Compare {
     Spread,
     Growth,
     Step,
+    Rise,
 }
 
-const COMPARES: [(&str, Compare); 7] = [
+const COMPARES: [(&str, Compare); 8] = [
     ("value", Compare::Value),
     ("ratio", Compare::Ratio),
     ("difference", Compare::Difference),
@@ -146,6 +153,7 @@ const COMPARES: [(&str, Compare); 7] = [
     ("spread", Compare::Spread),
     ("growth", Compare::Growth),
     ("step", Compare::Step),
+    ("rise", Compare::Rise),
 ];
 
 impl Compare {
@@ -155,12 +163,27 @@ impl Compare {
 
     /// Whether it is about all values of x.
     pub fn is_along_x(self) -> bool {
-        matches!(self, Compare::Spread | Compare::Growth | Compare::Step)
+        matches!(
+            self,
+            Compare::Spread | Compare::Growth | Compare::Step | Compare::Rise
+        )
     }
 
     pub fn name(self) -> &'static str {
         let found = COMPARES.iter().find(|(_, compare)| *compare == self);
         found.map_or("", |(name, _)| name)
+    }
+}
+
+impl Measure {
+    /// The number for a run.
+    pub fn of(&self, run: &Counted) -> Option<f64> {
+        self.what.of(run, self.site.as_deref())
+    }
+
+    /// Latencies in milliseconds, and the share of all that were no longer.
+    pub fn distribution(&self, run: &Counted) -> Vec<(f64, f64)> {
+        self.what.distribution(run, self.site.as_deref())
     }
 }
 
@@ -189,7 +212,7 @@ struct File {
     #[serde(default)]
     axis: Vec<AxisTable>,
     #[serde(default)]
-    measure: Vec<Measure>,
+    measure: Vec<MeasureTable>,
     #[serde(default)]
     claim: Vec<Spanned<ClaimTable>>,
     /// Read once for each point, with its values in it.
@@ -218,16 +241,21 @@ struct MeasureTable {
     what: Word<What>,
     label: Option<String>,
     scale: Option<Scale>,
+    site: Option<Word<Name>>,
 }
 
-impl From<MeasureTable> for Measure {
-    fn from(table: MeasureTable) -> Measure {
-        Measure {
-            name: table.name.text().into(),
-            label: table.label.unwrap_or_else(|| table.what.to_string()),
-            what: *table.what,
-            scale: table.scale.unwrap_or(Scale::Linear),
+impl MeasureTable {
+    fn check(self) -> Result<Measure, Misplaced> {
+        if let Some(site) = self.site.as_ref().filter(|_| !self.what.has_sites()) {
+            return Err(site.wrong("no site: there are numbers of one site for reads and writes only"));
         }
+        Ok(Measure {
+            name: self.name.text().into(),
+            label: self.label.unwrap_or_else(|| self.what.to_string()),
+            what: *self.what,
+            scale: self.scale.unwrap_or(Scale::Linear),
+            site: self.site.map(|site| site.text().into()),
+        })
     }
 }
 
@@ -241,6 +269,7 @@ struct ClaimTable {
     to: Option<Word<String>>,
     #[serde(default)]
     at: BTreeMap<Spanned<String>, Word<String>>,
+    to_at: Option<BTreeMap<Spanned<String>, Word<String>>>,
     paper: Option<f64>,
     #[serde(rename = "least")]
     min: Option<f64>,
@@ -341,12 +370,14 @@ impl Experiment {
                 place += 1;
                 place == 1 || place == last + 1
             });
+            let of_ends = |place: usize| match place {
+                0 => 0,
+                place if place == last => 1,
+                _ => usize::MAX,
+            };
             for claim in &mut self.claims {
-                claim.at[number] = claim.at[number].map(|place| match place {
-                    0 => 0,
-                    place if place == last => 1,
-                    _ => usize::MAX,
-                });
+                claim.at[number] = claim.at[number].map(of_ends);
+                claim.to_at[number] = claim.to_at[number].map(of_ends);
             }
         }
         self
@@ -392,6 +423,7 @@ impl File {
             name: protocol.text().into(),
             known: **protocol,
         });
+        let measures = self.measure.into_iter().map(MeasureTable::check);
         let mut experiment = Experiment {
             name: name.into(),
             title: self.title,
@@ -399,7 +431,7 @@ impl File {
             notes: self.notes,
             protocols: protocols.collect(),
             axes,
-            measures: self.measure,
+            measures: measures.collect::<Result<_, _>>()?,
             claims: Vec::new(),
             is_quick: false,
             text: text.into(),
@@ -482,21 +514,32 @@ impl Experiment {
         if claim.min.is_none() && claim.max.is_none() {
             return Err(Misplaced::missing(place, "least", "least, most or both"));
         }
-        match &claim.to {
-            None if compare.takes_two() => {
-                let expected = format!("a second protocol: {} compares two", compare.name());
+        match (&claim.to, &claim.to_at) {
+            (None, None) if compare.takes_two() => {
+                let expected = format!(
+                    "a second protocol, or to_at: {} compares two numbers",
+                    compare.name()
+                );
                 return Err(Misplaced::missing(place, "to", expected));
             }
-            Some(to) if !compare.takes_two() => {
+            (Some(to), _) if !compare.takes_two() => {
                 return Err(to.wrong(format!("no second protocol: {} is about one", compare.name())));
+            }
+            (None, Some(_)) if !compare.takes_two() => {
+                let expected = format!("none: {} is about one", compare.name());
+                return Err(Misplaced::of_field(place, &["to_at"], "a second point", expected));
             }
             _ => {}
         }
+        let of = protocol(&claim.of)?;
+        let to = claim.to.as_ref().map(protocol).transpose()?;
+        let to_at = claim.to_at.as_ref().map(|at| self.check_at(compare, at));
         Ok(Claim {
             measure,
             compare,
-            of: protocol(&claim.of)?,
-            to: claim.to.as_ref().map(protocol).transpose()?,
+            of,
+            to: to.or(claim.to_at.as_ref().map(|_| of)),
+            to_at: to_at.unwrap_or_else(|| Ok(vec![None; self.axes.len()]))?,
             at: self.check_at(compare, &claim.at)?,
             words: claim.words,
             paper: claim.paper,

@@ -87,10 +87,13 @@ impl<'a> Report<'a> {
         let experiment = self.experiment;
         let points = experiment.points().into_iter().filter(|point| point[0] == 0);
         let curve = |point: Vec<usize>, protocol: usize| {
-            let mut name = experiment.protocols[protocol].name.clone();
-            for (axis, &place) in experiment.axes.iter().zip(&point).skip(1) {
-                write!(name, ", {} {}", axis.name, axis.values[place].label).expect("a String grows");
-            }
+            let values = experiment.axes.iter().zip(&point).skip(1);
+            let values = values.map(|(axis, &place)| format!("{} {}", axis.name, axis.values[place].label));
+            // If all curves are of one protocol, the others' names say enough.
+            let protocol_name = experiment.protocols[protocol].name.clone();
+            let is_named = experiment.protocols.len() > 1 || experiment.axes.len() == 1;
+            let words = is_named.then_some(protocol_name).into_iter().chain(values);
+            let name = words.collect::<Vec<String>>().join(", ");
             Curve {
                 name,
                 protocol,
@@ -108,7 +111,7 @@ impl<'a> Report<'a> {
     fn number(&self, measure: &Measure, curve: &Curve, place: usize) -> Option<f64> {
         let mut point = curve.point.clone();
         point[0] = place;
-        measure.what.of(self.results.tally(curve.protocol, &point)?)
+        measure.of(self.results.counted(curve.protocol, &point)?)
     }
 
     // ---- text -----------------------------------------------------------------------------------------------
@@ -234,8 +237,8 @@ impl<'a> Report<'a> {
     fn distributions(&self, measure: &Measure, point: &[usize], at: &str) -> Plot {
         let protocols = self.experiment.protocols.iter().enumerate();
         let series = protocols.map(|(number, protocol)| {
-            let tally = self.results.tally(number, point);
-            let points = tally.map_or(Vec::new(), |tally| measure.what.distribution(tally));
+            let counted = self.results.counted(number, point);
+            let points = counted.map_or(Vec::new(), |run| measure.distribution(run));
             Series::new(protocol.name.clone(), Shape::Steps, points)
         });
         Plot {
@@ -344,13 +347,16 @@ fn line(claim: &Claim, verdict: &Verdict) -> String {
     line
 }
 
-/// A number with three or four significant digits.
+/// A number with three or four significant digits; with fewer if it is below 0.001.
 fn short(number: f64) -> String {
     match number.abs() {
+        0.0 => "0".into(),
         size if size >= 100.0 => format!("{number:.0}"),
         size if size >= 10.0 => format!("{number:.1}"),
         size if size >= 1.0 => format!("{number:.2}"),
-        _ => format!("{number:.3}"),
+        size if size >= 0.1 => format!("{number:.3}"),
+        size if size >= 0.01 => format!("{number:.4}"),
+        _ => format!("{number:.5}"),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The runs of an experiment.
-use super::file::Experiment;
+use super::{file::Experiment, measure::Counted};
 use crate::{
     failure::{Failure, usage},
     progress::Progress,
@@ -15,25 +15,18 @@ use std::{
     thread,
 };
 use turnbuckle_core::Micros;
-use turnbuckle_sim::{Keep, Scenario, Tally};
+use turnbuckle_sim::{Keep, Scenario};
 
 /// What was counted, by protocol and point.
 #[derive(Default)]
 pub struct Results {
-    tallies: BTreeMap<(usize, Vec<usize>), Tally>,
+    counted: BTreeMap<(usize, Vec<usize>), Counted>,
     /// The errors of runs.
     pub violations: Vec<String>,
 }
 
 /// The longest time that a quick run lasts.
 const QUICK: Micros = Micros::from_millis(2_000);
-
-/// The judge is off: promises are checked by `turnbuckle sim`.
-const KEEP: Keep = Keep {
-    judge: false,
-    trace: false,
-    messages: false,
-};
 
 struct Job {
     protocol: usize,
@@ -70,11 +63,11 @@ impl Results {
     }
 
     /// What was counted at a point.
-    pub fn tally(&self, protocol: usize, point: &[usize]) -> Option<&Tally> {
-        self.tallies.get(&(protocol, point.to_vec()))
+    pub fn counted(&self, protocol: usize, point: &[usize]) -> Option<&Counted> {
+        self.counted.get(&(protocol, point.to_vec()))
     }
 
-    fn add(&mut self, experiment: &Experiment, job: &Job, over: Result<(Tally, Vec<String>), ()>) {
+    fn add(&mut self, experiment: &Experiment, job: &Job, over: Result<(Counted, Vec<String>), ()>) {
         let place = || {
             let values = experiment.axes.iter().zip(&job.point);
             let values: Vec<String> = values
@@ -86,10 +79,11 @@ impl Results {
                 values.join(", ")
             )
         };
-        let (tally, mut violations) = match over {
+        let (counted, mut violations) = match over {
             Ok(over) => over,
             Err(()) => return self.violations.push(format!("{}: it panics: see above", place())),
         };
+        let tally = &counted.tally;
         if tally.failed() > 0 {
             violations.push(format!(
                 "{} operations failed: {:?}",
@@ -101,7 +95,7 @@ impl Results {
             .iter()
             .map(|violation| format!("{}: {violation}", place()));
         self.violations.extend(words);
-        self.tallies.insert((job.protocol, job.point.clone()), tally);
+        self.counted.insert((job.protocol, job.point.clone()), counted);
     }
 }
 
@@ -122,9 +116,17 @@ fn jobs(experiment: &Experiment, is_quick: bool) -> Result<Vec<Job>, Failure> {
     Ok(jobs)
 }
 
-fn run(experiment: &Experiment, job: &Job) -> (Tally, Vec<String>) {
+/// The judge is off: promises are checked by `turnbuckle sim`.
+fn run(experiment: &Experiment, job: &Job) -> (Counted, Vec<String>) {
     let protocol = experiment.protocols[job.protocol].known;
-    let outcome = protocol.run(&job.scenario, &[], KEEP);
+    let mut measures = experiment.measures.iter();
+    let keep = Keep {
+        judge: false,
+        trace: measures.any(|measure| measure.what.needs_trace()),
+        messages: false,
+    };
+    let outcome = protocol.run(&job.scenario, &[], keep);
     let violations = outcome.violations.iter().map(ToString::to_string).collect();
-    (outcome.tally, violations)
+    let counted = Counted::of(outcome, job.scenario.world.sites.clone());
+    (counted.expect("the trace of a world is valid"), violations)
 }
