@@ -110,6 +110,38 @@ pub(crate) const EXPERIMENTS: &[(&str, &str)] = &[
         "cpq/trade-off",
         include_str!("../../../experiments/cpq/trade-off.toml"),
     ),
+    (
+        "cadidas/fig5",
+        include_str!("../../../experiments/cadidas/fig5.toml"),
+    ),
+    (
+        "cadidas/fig6",
+        include_str!("../../../experiments/cadidas/fig6.toml"),
+    ),
+    (
+        "cadidas/fig7",
+        include_str!("../../../experiments/cadidas/fig7.toml"),
+    ),
+    (
+        "cadidas/fig8",
+        include_str!("../../../experiments/cadidas/fig8.toml"),
+    ),
+    (
+        "meteorshower/fig9",
+        include_str!("../../../experiments/meteorshower/fig9.toml"),
+    ),
+    (
+        "meteorshower/fig10",
+        include_str!("../../../experiments/meteorshower/fig10.toml"),
+    ),
+    (
+        "meteorshower/fig12",
+        include_str!("../../../experiments/meteorshower/fig12.toml"),
+    ),
+    (
+        "meteorshower/fig13",
+        include_str!("../../../experiments/meteorshower/fig13.toml"),
+    ),
 ];
 
 #[derive(Serialize)]

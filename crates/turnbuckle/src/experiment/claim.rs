@@ -50,7 +50,8 @@ impl Claim {
     /// The numbers at all points it is about. None if something was not measured.
     fn numbers(&self, experiment: &Experiment, results: &Results) -> Option<Vec<f64>> {
         let number = |protocol, point: &[usize]| {
-            experiment.measures[self.measure].of(results.counted(protocol, point)?)
+            let run = results.counted(protocol, point)?;
+            experiment.number(&experiment.measures[self.measure], point, run)
         };
         let is_meant = |point: &Vec<usize>| {
             let mut places = self.at.iter().zip(point);

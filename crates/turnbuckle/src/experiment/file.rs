@@ -11,7 +11,8 @@
 //! label = "clock skew, ms"            # default: its name
 //! values = ["0ms", "10ms"]            # numbers, times, or tables: see below
 //!
-//! [[axis]]                            # any more; each of their values makes columns and figures of its own
+//! [[axis]]                            # any more; each of their values makes columns and figures of its own. A field of one may be
+//!                                     # "$skew": the value of another axis
 //! name = "site"
 //! values = [{ label = "Oregon", x = 21.9, delay = "11ms" }]
 //!
@@ -20,7 +21,7 @@
 //! what = "write mean"                 # of what (read, write, request, operation, many, many-apart, visibility, staleness, gamma) and which
 //!                                     # number (mean, p25, p50, p75, p90, p95, p99, max, per-second, or cdf: a figure of its own);
 //!                                     # or "inconsistent share" (of all operations) or "alone share" (of reads: one replica was enough)
-//! site = "a"                          # only its reads or writes; default: of all sites
+//! site = "a"                          # only its reads or writes; "$site": of the site that the axis names; default: of all sites
 //! label = "PUT latency, ms"           # default: what
 //! scale = "log"                       # default linear
 //!
@@ -110,7 +111,14 @@ pub struct Measure {
     pub label: String,
     pub scale: Scale,
     /// The site whose operations it is about. `None`: all sites.
-    pub site: Option<String>,
+    site: Option<OneSite>,
+}
+
+/// One site of a scenario.
+enum OneSite {
+    Named(String),
+    /// The one whose name is the label of the value on the axis at this place.
+    OnAxis(usize),
 }
 
 /// A claim of the paper. See [`super::claim`].
@@ -175,15 +183,22 @@ impl Compare {
     }
 }
 
-impl Measure {
-    /// The number for a run.
-    pub fn of(&self, run: &Counted) -> Option<f64> {
-        self.what.of(run, self.site.as_deref())
+impl Experiment {
+    /// The number for a run at a point.
+    pub fn number(&self, measure: &Measure, point: &[usize], run: &Counted) -> Option<f64> {
+        measure.what.of(run, self.site(measure, point))
     }
 
     /// Latencies in milliseconds, and the share of all that were no longer.
-    pub fn distribution(&self, run: &Counted) -> Vec<(f64, f64)> {
-        self.what.distribution(run, self.site.as_deref())
+    pub fn distribution(&self, measure: &Measure, point: &[usize], run: &Counted) -> Vec<(f64, f64)> {
+        measure.what.distribution(run, self.site(measure, point))
+    }
+
+    fn site<'a>(&'a self, measure: &'a Measure, point: &[usize]) -> Option<&'a str> {
+        Some(match measure.site.as_ref()? {
+            OneSite::Named(name) => name,
+            &OneSite::OnAxis(axis) => &self.axes[axis].values[point[axis]].label,
+        })
     }
 }
 
@@ -241,20 +256,28 @@ struct MeasureTable {
     what: Word<What>,
     label: Option<String>,
     scale: Option<Scale>,
-    site: Option<Word<Name>>,
+    site: Option<Word<String>>,
 }
 
 impl MeasureTable {
-    fn check(self) -> Result<Measure, Misplaced> {
+    fn check(self, axes: &[Axis]) -> Result<Measure, Misplaced> {
         if let Some(site) = self.site.as_ref().filter(|_| !self.what.has_sites()) {
             return Err(site.wrong("no site: there are numbers of one site for reads and writes only"));
         }
+        let site = self.site.map(|site| match site.text().strip_prefix('$') {
+            None => Ok(OneSite::Named(site.text().into())),
+            Some(name) => {
+                let place = place_of(name, axes.iter().map(|axis| axis.name.as_str()));
+                let wrong = |expected| site.wrong(format!("the name of a site, or $ and {expected}"));
+                place.map(OneSite::OnAxis).map_err(wrong)
+            }
+        });
         Ok(Measure {
             name: self.name.text().into(),
             label: self.label.unwrap_or_else(|| self.what.to_string()),
             what: *self.what,
             scale: self.scale.unwrap_or(Scale::Linear),
-            site: self.site.map(|site| site.text().into()),
+            site: site.transpose()?,
         })
     }
 }
@@ -315,9 +338,12 @@ impl Experiment {
     /// What is wrong with it, what was expected, and where.
     pub fn scenario(&self, point: &[usize]) -> Result<Scenario, WrongFile> {
         let mut text = self.text.clone();
-        for (axis, &place) in self.axes.iter().zip(point) {
-            for (field, literal) in &axis.values[place].literals {
-                text = text.replace(&placeholder(&axis.name, field), literal);
+        // Once for each axis: what one puts there may name a value of another.
+        for _ in &self.axes {
+            for (axis, &place) in self.axes.iter().zip(point) {
+                for (field, literal) in &axis.values[place].literals {
+                    text = text.replace(&placeholder(&axis.name, field), literal);
+                }
             }
         }
         let document = Document::parse(Path::new(&self.name), &text)?;
@@ -423,15 +449,15 @@ impl File {
             name: protocol.text().into(),
             known: **protocol,
         });
-        let measures = self.measure.into_iter().map(MeasureTable::check);
+        let measures = self.measure.into_iter().map(|measure| measure.check(&axes));
         let mut experiment = Experiment {
             name: name.into(),
             title: self.title,
             source: self.source,
             notes: self.notes,
             protocols: protocols.collect(),
-            axes,
             measures: measures.collect::<Result<_, _>>()?,
+            axes,
             claims: Vec::new(),
             is_quick: false,
             text: text.into(),

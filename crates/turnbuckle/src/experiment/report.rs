@@ -111,7 +111,8 @@ impl<'a> Report<'a> {
     fn number(&self, measure: &Measure, curve: &Curve, place: usize) -> Option<f64> {
         let mut point = curve.point.clone();
         point[0] = place;
-        measure.of(self.results.counted(curve.protocol, &point)?)
+        let run = self.results.counted(curve.protocol, &point)?;
+        self.experiment.number(measure, &point, run)
     }
 
     // ---- text -----------------------------------------------------------------------------------------------
@@ -238,7 +239,9 @@ impl<'a> Report<'a> {
         let protocols = self.experiment.protocols.iter().enumerate();
         let series = protocols.map(|(number, protocol)| {
             let counted = self.results.counted(number, point);
-            let points = counted.map_or(Vec::new(), |run| measure.distribution(run));
+            let points = counted.map_or(Vec::new(), |run| {
+                self.experiment.distribution(measure, point, run)
+            });
             Series::new(protocol.name.clone(), Shape::Steps, points)
         });
         Plot {
