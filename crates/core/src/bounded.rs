@@ -18,9 +18,19 @@ pub enum Bounded {
     /// What is proven is within the bound.
     Proven,
     /// It can be answered once all walls have reached this time.
-    Once(Micros),
-    /// Waiting would not help, for this reason.
+    Once {
+        /// That time.
+        wall: Micros,
+        /// Until when to wait for it, by the monotonic clock.
+        deadline: Micros,
+    },
+    /// Waiting would not help, or its time is over, for this reason.
     Never(&'static str),
+}
+
+impl Bounded {
+    /// Why a read whose time is over is not answered.
+    pub const LATE: &str = "not every site was heard of in time";
 }
 
 impl<P: Protocol> Context<'_, P> {
@@ -31,15 +41,24 @@ impl<P: Protocol> Context<'_, P> {
         Some(age.since(self.waited))
     }
 
-    /// Whether the request at hand, a read at `bounded(bound)`, can be answered now.
-    pub fn bounded(&self, bound: Micros, walls: impl Iterator<Item = Micros> + Clone) -> Bounded {
+    /// Whether the request at hand, a read at `bounded(bound)`, can be answered now. It may wait for `patience` in all.
+    pub fn bounded(
+        &self,
+        bound: Micros,
+        patience: Micros,
+        walls: impl Iterator<Item = Micros> + Clone,
+    ) -> Bounded {
         if !self.proves() {
             return Bounded::Never("this replica does not have everything again that it had lost");
         }
         let began = self.now.wall.latest.since(self.waited);
         let needed = began.since(bound);
         match walls.clone().min().is_some_and(|oldest| oldest < needed) {
-            true => Bounded::Once(needed),
+            true if self.waited >= patience => Bounded::Never(Bounded::LATE),
+            true => Bounded::Once {
+                wall: needed,
+                deadline: self.now.monotonic + patience - self.waited,
+            },
             false if self.staleness(walls).is_some() => Bounded::Proven,
             false => Bounded::Never("some clock is further from true time than the configuration assumes"),
         }

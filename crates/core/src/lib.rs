@@ -52,7 +52,7 @@ pub use timers::Timers;
 mod token;
 pub use token::{BadToken, ClusterSecret, TokenHeader};
 mod topology;
-pub use topology::{ReplicaId, ReplicaSet, ServerId, SiteId, Topology};
+pub use topology::{Members, ReplicaId, ReplicaSet, ServerId, SiteId, Topology};
 mod waiting;
 pub use waiting::Ready;
 mod vector;

@@ -42,6 +42,12 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
+    /// What an operator should know of operations at this level with this configuration, if that is a surprise: that they can seldom be carried out as cheaply as
+    /// the level's name says.
+    fn doubt(_config: &Self::Config, _level: Level) -> Option<String> {
+        None
+    }
+
     /// Divides by `by` the intervals of what the protocol does seldom, and the limits of what it remembers. So a simulated world of two seconds sees
     /// what a server sees in an hour.
     fn shrink(_config: &mut Self::Config, _by: u32) {}

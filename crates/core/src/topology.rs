@@ -1,5 +1,5 @@
 use crate::BadFrame;
-use std::{fmt, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
 /// A site by its place in the configuration. People see its name ([`Topology::site_name`]), never this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -161,26 +161,95 @@ impl FromIterator<ReplicaId> for ReplicaSet {
     }
 }
 
+/// How many members each partition has at each site.
+///
+/// As text it is one number, or one for each site: `2`, or `2,2,1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members(Arc<[u16]>);
+
+impl Members {
+    /// One number that is the same at all sites, or the number of each site. A site with 0 members has no replicas. `None`: there is no number, there are
+    /// more numbers than there can be sites, one is above [`ReplicaId::MAX_MEMBERS`], or all are 0.
+    pub fn of(numbers: &[u16]) -> Option<Members> {
+        let is_one = numbers.windows(2).all(|pair| pair[0] == pair[1]);
+        let numbers = if is_one { numbers.get(..1)? } else { numbers };
+        let is_possible = numbers.len() <= usize::from(ReplicaId::MAX_SITES)
+            && numbers.iter().all(|&number| number <= ReplicaId::MAX_MEMBERS)
+            && numbers.iter().any(|&number| number > 0);
+        is_possible.then(|| Members(numbers.into()))
+    }
+
+    /// The numbers: one that is the same at all sites, or one for each site.
+    pub fn numbers(&self) -> &[u16] {
+        &self.0
+    }
+
+    /// The number at a site.
+    pub fn at(&self, site: SiteId) -> u16 {
+        match &*self.0 {
+            [same] => *same,
+            by_site => by_site.get(usize::from(site.0)).copied().unwrap_or(0),
+        }
+    }
+
+    /// The greatest number.
+    pub fn max(&self) -> u16 {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+}
+
+impl From<u16> for Members {
+    /// # Panics
+    /// If the number is 0, or above [`ReplicaId::MAX_MEMBERS`]: the configuration is checked before.
+    fn from(number: u16) -> Members {
+        Members::of(&[number])
+            .unwrap_or_else(|| panic!("1 to {} members, not {number}", ReplicaId::MAX_MEMBERS))
+    }
+}
+
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(u16::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
+impl FromStr for Members {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Members, String> {
+        let numbers = text.split(',').map(|number| number.trim().parse().ok());
+        let numbers: Option<Vec<u16>> = numbers.collect();
+        numbers.and_then(|numbers| Members::of(&numbers)).ok_or_else(|| {
+            format!(
+                "expected a number of members from 1 to {}, or one for each site, such as 2,2,1",
+                ReplicaId::MAX_MEMBERS
+            )
+        })
+    }
+}
+
 /// Where the replicas of one keyspace are placed. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     sites: Arc<[String]>,
     partitions: u16,
-    members: u16,
+    members: Members,
     replica_sites: u16,
 }
 
 impl Topology {
-    /// A keyspace of `partitions` partitions with `members` replicas of each in every one of `sites`.
+    /// A keyspace of `partitions` partitions with `members` replicas of each at the `sites`.
     ///
     /// # Panics
-    /// If there is no site, partition or member, or more than [`ReplicaId::MAX_SITES`], [`ReplicaId::MAX_MEMBERS`] or
-    /// hash slots: the configuration is checked before.
+    /// If there is no site or partition, or more than [`ReplicaId::MAX_SITES`] or hash slots, or if the numbers of members are those of other sites: the
+    /// configuration is checked before.
     pub fn new(
         sites: impl IntoIterator<Item = impl Into<String>>,
         partitions: u16,
-        members: u16,
+        members: impl Into<Members>,
     ) -> Topology {
+        let members = members.into();
         let sites: Arc<[String]> = sites.into_iter().map(Into::into).collect();
         assert!(
             (1..=usize::from(ReplicaId::MAX_SITES)).contains(&sites.len()),
@@ -192,8 +261,9 @@ impl Topology {
             "1 to 16384 partitions, not {partitions}"
         );
         assert!(
-            (1..=ReplicaId::MAX_MEMBERS).contains(&members),
-            "1 to 8 members, not {members}"
+            [1, sites.len()].contains(&members.numbers().len()),
+            "members of {} sites, not {members}",
+            sites.len()
         );
         Topology {
             replica_sites: sites.len() as u16,
@@ -206,8 +276,14 @@ impl Topology {
     /// The same, with each partition at `replica_sites` of the sites only.
     ///
     /// # Panics
-    /// If there are fewer sites, or if `replica_sites` is 0: the configuration is checked before.
+    /// If there are fewer sites, if `replica_sites` is 0, or if sites have different numbers of members: the configuration is checked before.
     pub fn at_some_sites(self, replica_sites: u16) -> Topology {
+        let is_at_all = usize::from(replica_sites) == self.sites.len();
+        assert!(
+            is_at_all || self.members.numbers().len() == 1,
+            "sites with the same number of members, not {}",
+            self.members
+        );
         assert!(
             (1..=self.sites.len()).contains(&usize::from(replica_sites)),
             "1 to {} sites of each partition, not {replica_sites}",
@@ -224,30 +300,32 @@ impl Topology {
         (0..self.sites.len() as u16).map(SiteId)
     }
 
-    /// The sites at which a partition is placed. If it is not at all sites, its first site is the partition's number modulo the number of sites, and
-    /// the next sites follow, around the end.
+    /// The sites at which a partition is placed: those that have members. If it is at a number of them only, its first site is the partition's number modulo
+    /// the number of sites, and the next sites follow, around the end.
     pub fn sites_of(&self, partition: u16) -> impl Iterator<Item = SiteId> + use<> {
         let (count, first) = (self.sites.len() as u16, partition);
         let first = match self.replica_sites == count {
             true => 0,
             false => first,
         };
-        (0..self.replica_sites).map(move |place| SiteId((first % count + place) % count))
+        let sites = (0..self.replica_sites).map(move |place| SiteId((first % count + place) % count));
+        let members = self.members.clone();
+        sites.filter(move |&site| members.at(site) > 0)
     }
 
     /// Whether each partition is placed at all sites.
     pub fn is_everywhere(&self) -> bool {
-        usize::from(self.replica_sites) == self.sites.len()
+        self.some_sites().is_none() && !self.members.numbers().contains(&0)
     }
 
-    /// The number of sites at which each partition is placed; `None` if it is at all of them.
+    /// The number of sites at which each partition is placed; `None` if it is at all sites that have members.
     pub fn some_sites(&self) -> Option<u16> {
-        (!self.is_everywhere()).then_some(self.replica_sites)
+        (usize::from(self.replica_sites) < self.sites.len()).then_some(self.replica_sites)
     }
 
     /// The replicas of a partition.
     pub fn replicas_of(&self, partition: u16) -> ReplicaSet {
-        let members = |site: SiteId| (0..self.members).map(move |member| (site, member));
+        let members = |site: SiteId| (0..self.members.at(site)).map(move |member| (site, member));
         let all = self.sites_of(partition).flat_map(members);
         all.map(|(site, member)| ReplicaId(member * ReplicaId::MAX_SITES + site.0))
             .collect()
@@ -290,9 +368,9 @@ impl Topology {
         self.partitions
     }
 
-    /// The number of replicas of a partition that each site has.
-    pub fn members(&self) -> u16 {
-        self.members
+    /// How many replicas of a partition each site has.
+    pub fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Checks that all these can be replicas of a partition: input from outside may name others.
@@ -314,7 +392,7 @@ impl Topology {
     pub fn contains(&self, server: ServerId) -> bool {
         usize::from(server.site.0) < self.sites.len()
             && server.partition < self.partitions
-            && server.member < self.members
+            && server.member < self.members.at(server.site)
             && self.sites_of(server.partition).any(|site| site == server.site)
     }
 
@@ -340,6 +418,43 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sites_may_have_different_numbers_of_members_or_none() {
+        let members: Members = "2,0,1".parse().expect("they are numbers");
+        let topology = Topology::new(["a", "b", "c"], 2, members);
+        let sites: Vec<u16> = topology.sites_of(1).map(|site| site.0).collect();
+        assert_eq!(sites, [0, 2]);
+        let replicas: Vec<String> = topology
+            .replicas_of(1)
+            .iter()
+            .map(|replica| topology.replica_name(replica))
+            .collect();
+        assert_eq!(replicas, ["a", "c", "a/1"]);
+        assert!(!topology.is_everywhere() && topology.some_sites().is_none());
+        let server = |site, member| ServerId {
+            site: SiteId(site),
+            partition: 0,
+            member,
+        };
+        assert!(topology.contains(server(0, 1)) && topology.contains(server(2, 0)));
+        assert!(!topology.contains(server(1, 0)) && !topology.contains(server(2, 1)));
+    }
+
+    #[test]
+    fn equal_numbers_of_members_are_one_number_and_impossible_ones_are_refused() {
+        assert_eq!("3, 3, 3".parse(), Ok(Members::from(3)));
+        assert_eq!(
+            Members::of(&[2, 2, 1]).map(|members| members.to_string()),
+            Some("2,2,1".into())
+        );
+        for text in ["", "0", "0,0", "9", "1,x", "1,,1", "-1"] {
+            assert!(text.parse::<Members>().is_err(), "{text}");
+        }
+        assert_eq!(Members::of(&[]), None);
+        assert_eq!(Members::of(&[1; 17]), Some(Members::from(1)));
+        assert_eq!(Members::of(&[1, 2].repeat(9)), None);
+    }
 
     #[test]
     fn every_slot_is_in_the_range_of_its_partition() {

@@ -19,6 +19,8 @@
 //!
 //! **Limits.** One error is reported at a time. This crate opens no file. Serde's tagged enums forget places, so a [`Document`]
 //! reshapes the lists of tables that have a tag before it decodes them ([`Tagged`]).
+mod by_name;
+pub use by_name::ByName;
 mod document;
 pub use document::Document;
 mod name;

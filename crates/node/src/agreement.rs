@@ -18,6 +18,7 @@ use std::{
     fmt,
 };
 use thiserror::Error;
+use turnbuckle_core::Members;
 
 /// A keyspace as a node describes it to its peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct KeyspaceTerms {
     /// How many partitions it has.
     pub partitions: u32,
     /// How many members a partition has at each site.
-    pub members: u32,
+    pub members: Members,
     /// The number of sites that hold a replica of each partition. `None`: all sites do.
     pub replica_sites: Option<u32>,
 }
@@ -41,9 +42,10 @@ impl fmt::Display for KeyspaceTerms {
             partitions => format!("{partitions} partitions"),
         };
         write!(f, "protocol {} and {partitions}", self.protocol)?;
-        match self.members {
-            1 => Ok(()),
-            members => write!(f, " of {members} members at each site"),
+        match self.members.numbers() {
+            [1] => Ok(()),
+            [members] => write!(f, " of {members} members at each site"),
+            _ => write!(f, " of {} members, site by site", self.members),
         }?;
         match self.replica_sites {
             None => Ok(()),
@@ -167,7 +169,7 @@ mod tests {
             name: name.into(),
             protocol: protocol.into(),
             partitions,
-            members: 1,
+            members: Members::from(1),
             replica_sites: None,
         }
     }

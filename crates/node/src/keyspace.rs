@@ -69,7 +69,8 @@ impl<P: Protocol> Keyspace<P> {
 
     pub(crate) fn set_lanes(&self, lanes: Vec<Lane<P>>) {
         let topology = self.topology();
-        let mut places = vec![None; usize::from(topology.partitions()) * usize::from(topology.members())];
+        let mut places =
+            vec![None; usize::from(topology.partitions()) * usize::from(topology.members().max())];
         for (place, lane) in lanes.iter().enumerate() {
             places[self.number_of(lane.me)] = Some(place);
         }
@@ -129,7 +130,8 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     fn number_of(&self, server: ServerId) -> usize {
-        usize::from(server.partition) * usize::from(self.topology().members()) + usize::from(server.member)
+        usize::from(server.partition) * usize::from(self.topology().members().max())
+            + usize::from(server.member)
     }
 
     pub(crate) fn cell(&self, server: ServerId) -> Option<&LaneCell<P>> {
@@ -398,7 +400,7 @@ impl<P: Protocol> Keyspace<P> {
         let placement = &self.shared().config.placement;
         let site = placement.site_of(self.shared().config.node);
         let servers = (0..self.topology().partitions()).flat_map(move |partition| {
-            (0..self.topology().members()).map(move |member| ServerId {
+            (0..self.topology().members().at(site)).map(move |member| ServerId {
                 site,
                 partition,
                 member,

@@ -342,7 +342,7 @@ mod tests {
             name: name.into(),
             protocol: "p".into(),
             partitions: 1,
-            members: 1,
+            members: 1.into(),
             replica_sites: None,
         };
         let agreement = Agreement::between(&[terms("both"), terms("here")], &[terms("both")]);

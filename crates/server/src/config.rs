@@ -239,7 +239,7 @@ impl ClusterConfig {
             name: keyspace.name.clone(),
             protocol: keyspace.protocol.to_string(),
             partitions: keyspace.topology.partitions().into(),
-            members: keyspace.topology.members().into(),
+            members: keyspace.topology.members().clone(),
             replica_sites: keyspace.topology.some_sites().map(u32::from),
         });
         terms.collect()

@@ -175,10 +175,22 @@ pub fn start_with(
     .run()
 }
 
+/// Says which default levels can seldom be given as cheaply as their names say.
+fn warn_of_levels(config: &ClusterConfig, node: &str) {
+    for (_, keyspace) in config.keyspaces() {
+        for level in [keyspace.levels.read, keyspace.levels.write] {
+            if let Some(doubt) = keyspace.protocol.doubt(&keyspace.parameters, level) {
+                tracing::warn!(node, "keyspace '{}': {doubt}", keyspace.name);
+            }
+        }
+    }
+}
+
 impl Start {
     fn run(self) -> Result<Running, StartError> {
         let entry = self.config.node(self.node).clone();
         descriptors::raise_limit(&self.config, &entry.name);
+        warn_of_levels(&self.config, &entry.name);
         files::keep_private(&entry.name, &entry.data);
         let bind = |what, address: &crate::config::Address| {
             bind(&address.to_string()).map_err(|source| StartError::Address {

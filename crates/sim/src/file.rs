@@ -7,7 +7,7 @@
 //! duration = "5s"                  # how long clients and faults go on
 //! sites = ["a", "b", "c"]
 //! nodes_per_site = 1               # default 1
-//! members = 1                      # replicas of each partition at each site, on nodes of their own; default 1
+//! members = 1                      # replicas of each partition at each site, on nodes of their own: one number, or { a = 2, b = 1 }; default 1
 //! partitions = 2                   # default 1
 //! keyspaces = 2                    # default 1, at most 9; `mixed` clients are in all of them, others in the first
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
@@ -100,8 +100,8 @@ use crate::{Kind, Load, Mixed, Random, Scenario, Service, Span, WorldOptions};
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range};
 use toml::Spanned;
-use turnbuckle_core::{Level, Micros, ReplicaId, Settings, Value};
-use turnbuckle_document::{Document, Misplaced, Name, Number, Tagged, Word, WrongFile, quote};
+use turnbuckle_core::{Level, Members, Micros, ReplicaId, Settings, Value};
+use turnbuckle_document::{ByName, Document, Misplaced, Name, Number, Tagged, Word, WrongFile, quote};
 use turnbuckle_node::Durability;
 use turnbuckle_workload::WorkloadTable;
 
@@ -136,7 +136,7 @@ struct File {
     #[serde(default)]
     sites: Vec<Word<Name>>,
     nodes_per_site: Option<Number<1, 16>>,
-    members: Option<Number<1>>,
+    members: Option<ByName>,
     partitions: Option<Number<1, 1_024>>,
     keyspaces: Option<Number<1, 9>>,
     durability: Option<Word<Durability>>,
@@ -295,8 +295,18 @@ impl File {
         let nodes = self.nodes_per_site.take().map(|count| count.within(1..=max));
         world.nodes_per_site = nodes.transpose()?.unwrap_or(1) as usize;
         let max = u64::from(ReplicaId::MAX_MEMBERS).min(world.nodes_per_site as u64);
-        let members = self.members.take().map(|count| count.within(1..=max));
-        world.members = members.transpose()?.unwrap_or(1) as u16;
+        let Some(members) = self.members.take() else {
+            return Ok(());
+        };
+        let counts = members.of("site", world.sites.iter().map(String::as_str))?;
+        let numbers: Option<Vec<u16>> = counts
+            .iter()
+            .map(|&count| u16::try_from(count).ok().filter(|_| count <= max))
+            .collect();
+        let found = numbers.and_then(|numbers| Members::of(&numbers));
+        let expected =
+            || format!("a whole number from 1 to {max}, or one for each site, of which some may be 0");
+        world.members = found.ok_or_else(|| members.wrong(expected()))?;
         Ok(())
     }
 

@@ -440,7 +440,7 @@ impl Judge {
                     let mut seen = self.seen(id, record, place, key, server, receipt, *at);
                     let topology = &self.topology;
                     let has_others =
-                        topology.members() > 1 || !topology.is_everywhere() || self.asks_elsewhere;
+                        topology.members().max() > 1 || !topology.is_everywhere() || self.asks_elsewhere;
                     seen.may_be_another = has_others && !is_snapshot;
                     seen.is_careless |= seen.may_be_another && !self.has_sessions;
                     match value {

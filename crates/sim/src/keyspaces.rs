@@ -44,7 +44,7 @@ impl<S: Session> Machine<S> {
             name: name_of(keyspace),
             protocol: "simulated".to_string(),
             partitions: options.partitions.into(),
-            members: options.members.into(),
+            members: options.members.clone(),
             replica_sites: options.replica_sites.map(u32::from),
         };
         self.configured(options).map(terms).collect()

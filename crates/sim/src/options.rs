@@ -1,6 +1,6 @@
 use crate::{Jitter, Span};
 use serde::Deserialize;
-use turnbuckle_core::Micros;
+use turnbuckle_core::{Members, Micros};
 use turnbuckle_document::word;
 use turnbuckle_node::{Durability, Planted, StreamLimits};
 
@@ -13,8 +13,8 @@ pub struct WorldOptions {
     pub sites: Vec<String>,
     /// The number of nodes at each site.
     pub nodes_per_site: usize,
-    /// The number of members that each partition has at each site: at most as many as there are nodes, and as the protocol may have.
-    pub members: u16,
+    /// How many members each partition has at each site: at most as many as there are nodes, and as the protocol may have.
+    pub members: Members,
     /// The number of sites that hold a replica of each partition. `None`: all sites do.
     pub replica_sites: Option<u16>,
     /// The number of keyspaces, all of one protocol.
@@ -138,7 +138,7 @@ impl WorldOptions {
                 .collect(),
             sites,
             nodes_per_site: 1,
-            members: 1,
+            members: 1.into(),
             replica_sites: None,
             keyspaces: 1,
             partitions: 1,

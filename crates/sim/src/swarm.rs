@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Micros, Settings, Value};
+use turnbuckle_core::{Descriptor, Level, Levels, Members, Micros, Settings, Value};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -108,12 +108,25 @@ impl Draw {
         }
         let world = &mut self.world;
         if protocol.max_members > 1 {
-            world.members = *random.pick(&[1, 2, 3]).min(&protocol.max_members);
-            world.nodes_per_site = world.nodes_per_site.max(usize::from(world.members));
+            world.members = Members::from(*random.pick(&[1, 2, 3]).min(&protocol.max_members));
+            world.nodes_per_site = world.nodes_per_site.max(usize::from(world.members.max()));
         }
         if protocol.leaves_sites_out && world.sites.len() > 2 && random.percent(50) {
             world.replica_sites = Some(random.of(2..=world.sites.len() as u64 - 1) as u16);
             world.partitions = world.partitions.max(world.sites.len() as u16);
+            return self;
+        }
+        let mut random = of_placement(!world.seed);
+        if protocol.max_members > 1 && protocol.leaves_sites_out && random.percent(30) {
+            let drawn = world
+                .sites
+                .iter()
+                .map(|_| random.of(0..=u64::from(world.members.max())) as u16);
+            let drawn: Vec<u16> = drawn.collect();
+            // At least two replicas, so that there is something to replicate.
+            if let Some(members) = Members::of(&drawn).filter(|_| drawn.iter().sum::<u16>() > 1) {
+                world.members = members;
+            }
         }
         self
     }

@@ -155,7 +155,7 @@ impl<S: Session> World<S> {
     /// A world whose nodes all start now, with empty disks.
     pub fn new(options: WorldOptions, mut protocol: <S::Protocol as Protocol>::Config) -> World<S> {
         S::Protocol::shrink(&mut protocol, options.shrink);
-        let topology = Topology::new(options.sites.clone(), options.partitions, options.members);
+        let topology = Topology::new(options.sites.clone(), options.partitions, options.members.clone());
         let topology = match options.replica_sites {
             Some(sites) => topology.at_some_sites(sites),
             None => topology,

@@ -90,8 +90,8 @@ impl<P: Protocol> Keyspace<P> {
         })
     }
 
-    /// The replica of a partition that a client of this node should ask. If the partition has one member per site and one of them is at
-    /// this site, it is that one. Otherwise replicas that can be reached come first, then those of this site, then the one on this node.
+    /// The replica of a partition that a client of this node should ask. If the partition has one member at this
+    /// site, it is that one. Otherwise replicas that can be reached come first, then those of this site, then the one on this node.
     pub fn nearest(&self, partition: u16) -> ServerId {
         let (topology, site) = (self.topology(), self.env().site());
         let first = ServerId {
@@ -99,7 +99,7 @@ impl<P: Protocol> Keyspace<P> {
             partition,
             member: 0,
         };
-        if topology.members() == 1 && topology.contains(first) {
+        if topology.members().at(site) == 1 && topology.contains(first) {
             return first;
         }
         let replicas = topology.replicas_of(partition).iter();

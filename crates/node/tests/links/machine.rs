@@ -172,7 +172,7 @@ fn agreement(both: bool) -> Agreement {
         name: KEYSPACE.to_string(),
         protocol: "any".to_string(),
         partitions: topology().partitions().into(),
-        members: 1,
+        members: 1.into(),
         replica_sites: None,
     }];
     Agreement::between(&terms, if both { &terms } else { &[] }).expect("it is the same")

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
 use turnbuckle_core::{
-    BadSetting, Bug, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
+    BadSetting, Bug, Descriptor, Given, Level, Levels, ParameterLine, Protocol, Session, Settings, Value,
 };
 use turnbuckle_quorum::QuorumSession;
 
@@ -155,6 +155,18 @@ impl KnownProtocol {
         }
     }
 
+    /// What an operator should know of operations at this level with these parameters: see [`Protocol::doubt`].
+    pub fn doubt(self, parameters: &Settings, level: Level) -> Option<String> {
+        struct Doubt(Level);
+        impl ForProtocol for Doubt {
+            type Output = Option<String>;
+            fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Option<String> {
+                S::Protocol::doubt(&config, self.0)
+            }
+        }
+        self.apply(parameters, Doubt(level))
+    }
+
     /// Reads the value that a configuration file gives for a parameter.
     ///
     /// # Errors
@@ -188,6 +200,26 @@ impl fmt::Display for KnownProtocol {
 mod tests {
     use super::*;
     use turnbuckle_core::Micros;
+
+    #[test]
+    fn a_bound_below_the_interval_of_the_exchange_is_a_surprise() {
+        let doubt = |ms| {
+            let level = Level::Bounded(Micros::from_millis(ms));
+            let parameters = Settings::from([("exchange", Micros::from_millis(50))]);
+            KnownProtocol::Quorum.doubt(&parameters, level)
+        };
+        let words = doubt(10).expect("it is below");
+        assert!(
+            words.contains("bounded(10ms)") && words.contains("every 50ms"),
+            "{words}"
+        );
+        assert_eq!(doubt(200), None);
+        let causal = KnownProtocol::CausalSpartanX;
+        assert_eq!(
+            causal.doubt(&Settings::default(), Level::Bounded(Micros(1))),
+            None
+        );
+    }
 
     #[test]
     fn every_protocol_is_found_by_its_own_name_and_every_kind_by_its_first_one() {

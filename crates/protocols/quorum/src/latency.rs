@@ -1,4 +1,7 @@
 //! How long peers take to answer.
+//!
+//! The time of an answer counts from its question, also if the read that asked is over by then. Otherwise a distant peer, for which another one is asked
+//! each time, would never be known to be distant.
 use std::collections::BTreeMap;
 use turnbuckle_core::{Micros, ReplicaId, ReplicaSet};
 
@@ -7,23 +10,70 @@ use turnbuckle_core::{Micros, ReplicaId, ReplicaSet};
 struct Smoothed {
     time: u64,
     deviation: u64,
+    /// When the peer was asked last.
+    asked_at: Micros,
+    /// Whether it had not been asked for long by then: the next answer counts alone.
+    is_old: bool,
 }
 
 /// How long each peer takes to answer.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies(BTreeMap<ReplicaId, Smoothed>);
+pub(crate) struct Latencies {
+    known: BTreeMap<ReplicaId, Smoothed>,
+    /// When each question was asked that has no answer yet. At most [`MAX_OPEN`]: the oldest are dropped.
+    open: BTreeMap<(u64, ReplicaId), Micros>,
+}
 
 /// The shortest time after which another replica is asked, and the time while nothing was measured.
 const MIN_HEDGE: Micros = Micros(2_000);
 const FIRST_HEDGE: Micros = Micros::from_millis(100);
 
+/// A peer that was not asked for this long is measured again: it may answer sooner by now.
+const REMEASURE: Micros = Micros::from_millis(10_000);
+
+const MAX_OPEN: usize = 10_000;
+
 impl Latencies {
-    /// A peer took this long to answer.
-    pub fn note(&mut self, peer: ReplicaId, took: Micros) {
-        let known = self.0.entry(peer).or_insert(Smoothed {
+    /// A peer is asked. An operation asks each peer once.
+    pub fn asked(&mut self, operation: u64, peer: ReplicaId, now: Micros) {
+        if self.open.len() >= MAX_OPEN {
+            self.open.pop_first();
+        }
+        self.open.insert((operation, peer), now);
+        if let Some(known) = self.known.get_mut(&peer) {
+            known.is_old |= is_outdated(known, now);
+            known.asked_at = now;
+        }
+    }
+
+    /// A peer has answered.
+    pub fn answered(&mut self, operation: u64, peer: ReplicaId, now: Micros) {
+        if let Some(asked_at) = self.open.remove(&(operation, peer)) {
+            self.note(peer, asked_at, now.since(asked_at));
+        }
+    }
+
+    /// A peer will not answer a question.
+    pub fn declined(&mut self, operation: u64, peer: ReplicaId) {
+        self.open.remove(&(operation, peer));
+    }
+
+    /// A peer will not answer what it was asked before.
+    pub fn lose(&mut self, peer: ReplicaId) {
+        self.open.retain(|(_, asked), _| *asked != peer);
+    }
+
+    fn note(&mut self, peer: ReplicaId, asked_at: Micros, took: Micros) {
+        let first = Smoothed {
             time: took.0,
             deviation: took.0 / 2,
-        });
+            asked_at,
+            is_old: false,
+        };
+        let known = self.known.entry(peer).or_insert(first);
+        if known.is_old {
+            *known = first;
+        }
         known.deviation = known.deviation - known.deviation / 4 + known.time.abs_diff(took.0) / 4;
         known.time = known.time - known.time / 8 + took.0 / 8;
     }
@@ -31,13 +81,19 @@ impl Latencies {
     /// These peers, those that usually answer first in front. One that was never measured is tried early.
     pub fn nearest_first(&self, peers: ReplicaSet) -> Vec<ReplicaId> {
         let mut peers: Vec<ReplicaId> = peers.iter().collect();
-        peers.sort_by_key(|peer| self.0.get(peer).map_or(0, |known| known.time));
+        peers.sort_by_key(|peer| self.known.get(peer).map_or(0, |known| known.time));
         peers
+    }
+
+    /// One of these peers that should be measured again, if there is one.
+    pub fn outdated(&self, peers: ReplicaSet, now: Micros) -> Option<ReplicaId> {
+        let is_old = |peer: &ReplicaId| self.known.get(peer).is_some_and(|known| is_outdated(known, now));
+        peers.iter().find(is_old)
     }
 
     /// How long to wait for these peers before another one is asked: longer than almost every answer takes.
     pub fn hedge(&self, peers: ReplicaSet) -> Micros {
-        let usual = |peer| match self.0.get(&peer) {
+        let usual = |peer| match self.known.get(&peer) {
             Some(known) => Micros(known.time + 4 * known.deviation),
             None => FIRST_HEDGE,
         };
@@ -50,6 +106,10 @@ impl Latencies {
     }
 }
 
+fn is_outdated(known: &Smoothed, now: Micros) -> bool {
+    now.since(known.asked_at) > REMEASURE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,17 +117,57 @@ mod tests {
     const B: ReplicaId = ReplicaId(1);
     const C: ReplicaId = ReplicaId(2);
 
+    const ALL: [ReplicaId; 2] = [B, C];
+
+    /// Each of some operations asks both peers.
+    fn measured(operations: std::ops::Range<u64>, took: [u64; 2]) -> Latencies {
+        let mut latencies = Latencies::default();
+        for operation in operations {
+            for peer in ALL {
+                latencies.asked(operation, peer, Micros(0));
+            }
+            for (peer, took) in ALL.into_iter().zip(took) {
+                latencies.answered(operation, peer, Micros(took));
+            }
+        }
+        latencies
+    }
+
     #[test]
     fn the_peer_that_answers_first_is_asked_first_and_a_slow_one_is_given_its_usual_time() {
-        let mut latencies = Latencies::default();
-        for _ in 0..100 {
-            latencies.note(B, Micros(80_000));
-            latencies.note(C, Micros(20_000));
-        }
-        let both = ReplicaSet::one(B).union(ReplicaSet::one(C));
+        let mut latencies = measured(0..100, [80_000, 20_000]);
+        let both: ReplicaSet = ALL.into_iter().collect();
         assert_eq!(latencies.nearest_first(both), [C, B]);
         let hedge = latencies.hedge(ReplicaSet::one(B));
         assert!((80_000..90_000).contains(&hedge.0), "{hedge}");
         assert_eq!(latencies.hedge(ReplicaSet::one(ReplicaId(3))), FIRST_HEDGE);
+        // An answer counts once, and not at all if the link was down meanwhile.
+        latencies.asked(100, B, Micros(0));
+        latencies.lose(B);
+        latencies.answered(100, B, Micros(9_000_000));
+        latencies.answered(99, C, Micros(9_000_000));
+        assert_eq!(latencies.nearest_first(both), [C, B]);
+    }
+
+    #[test]
+    fn a_peer_that_was_not_asked_for_long_is_measured_again_and_one_that_was_never_asked_is_not() {
+        let mut latencies = measured(0..1, [80_000, 20_000]);
+        let others: ReplicaSet = [B, C, ReplicaId(3)].into_iter().collect();
+        assert_eq!(latencies.outdated(others, REMEASURE), None);
+        let later = Micros(REMEASURE.0 + 1);
+        latencies.asked(1, B, Micros(5));
+        assert_eq!(latencies.outdated(others, later), Some(C));
+        latencies.asked(2, C, later);
+        assert_eq!(latencies.outdated(others, later), None);
+    }
+
+    #[test]
+    fn questions_without_answers_take_a_limited_amount_of_memory() {
+        let mut latencies = Latencies::default();
+        for operation in 0..MAX_OPEN as u64 + 10 {
+            latencies.asked(operation, B, Micros(0));
+        }
+        assert_eq!(latencies.open.len(), MAX_OPEN);
+        assert_eq!(latencies.open.first_key_value(), Some((&(10, B), &Micros(0))));
     }
 }

@@ -107,23 +107,29 @@ impl Quorum {
         if more.len() < missing {
             return self.cannot_read(cx, operation);
         }
+        let rest = more[missing..].iter().copied().collect();
         self.ask(cx, operation, &more[..missing]);
+        if let Some(peer) = self.latencies.outdated(rest, cx.now.monotonic) {
+            self.ask(cx, operation, &[peer]);
+        }
     }
 
     fn ask(&mut self, cx: &mut Cx<'_>, operation: u64, peers: &[ReplicaId]) {
+        let now = cx.now.monotonic;
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
         };
         for &peer in peers {
             read.asked = read.asked.union(ReplicaSet::one(peer));
+            self.latencies.asked(operation, peer, now);
             say(cx, peer, operation, read.question());
         }
-        let hedge = cx.now.monotonic + self.latencies.hedge(read.outstanding());
         if read.hedge_at.is_none() && !peers.is_empty() {
+            let hedge = now + self.latencies.hedge(read.outstanding());
             read.hedge_at = Some(hedge);
             if self.hedges_at.is_none_or(|at| hedge < at) {
                 self.hedges_at = Some(hedge);
-                cx.set_timer(Timer::Hedge, hedge.since(cx.now.monotonic));
+                cx.set_timer(Timer::Hedge, hedge.since(now));
             }
         }
     }
@@ -189,14 +195,14 @@ impl Quorum {
         found: VersionId,
         newer: Option<Version<Copies>>,
     ) {
+        let peer = from.replica();
+        self.latencies.answered(operation, peer, cx.now.monotonic);
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
         };
-        let peer = from.replica();
         if !read.asked.contains(peer) || read.answered.contains(peer) || read.storing.is_some() {
             return;
         }
-        self.latencies.note(peer, cx.now.monotonic.since(read.since));
         read.answered = read.answered.union(ReplicaSet::one(peer));
         read.found.push((peer, found));
         if newer.as_ref().map(|version| version.id) > read.newer.as_ref().map(|version| version.id) {
@@ -206,6 +212,7 @@ impl Quorum {
     }
 
     pub(crate) fn on_declined(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64, why: String) {
+        self.latencies.declined(operation, from.replica());
         if let Some(read) = self.reads.get_mut(&operation)
             && read.asked.contains(from.replica())
             && read.storing.is_none()
@@ -219,6 +226,7 @@ impl Quorum {
 
     /// The link to a replica is down: it will not answer what it was asked.
     pub(crate) fn lose_answers_of(&mut self, cx: &mut Cx<'_>, peer: ReplicaId) {
+        self.latencies.lose(peer);
         let waiting: Vec<u64> = self.reads.keys().copied().collect();
         for operation in waiting {
             if let Some(read) = self.reads.get_mut(&operation)
@@ -237,7 +245,9 @@ impl Quorum {
             return;
         };
         let key = read.request.key().clone();
-        if let Some(newer) = read.newer.take() {
+        let brought = read.newer.take();
+        let is_behind = brought.is_some();
+        if let Some(newer) = brought {
             let is_needed = cx.chain(&key).is_none_or(|chain| chain.newest().id < newer.id);
             if is_needed && !cx.has_room() {
                 let why = "the disk of this node has no room for the version that was read".to_string();
@@ -263,6 +273,7 @@ impl Quorum {
             .filter(|(_, found)| *found < id)
             .map(|&(peer, _)| peer)
             .collect();
+        self.differing += u64::from(is_behind || !behind.is_empty());
         if read.is_atomic() && !self.config.bugs.skips_write_back && newest.is_some() {
             let is_synced = newest.as_ref().is_some_and(|version| version.meta.is_awaited());
             let have = read

@@ -45,6 +45,8 @@ pub struct Quorum {
     was_lost: bool,
     pub(crate) given_up: u64,
     pub(crate) hedged: u64,
+    /// The number of reads whose replicas had different versions.
+    pub(crate) differing: u64,
     pub(crate) repairs: u64,
 }
 
@@ -126,6 +128,11 @@ impl Protocol for Quorum {
             |quorum, _| Reading::Count(quorum.hedged),
         ),
         Metric::new(
+            "quorum_reads_that_differ_total",
+            "Reads whose replicas did not all have the same version of the key.",
+            |quorum, _| Reading::Count(quorum.differing),
+        ),
+        Metric::new(
             "quorum_repairs_total",
             "Versions that were sent to replicas that a read found without them.",
             |quorum, _| Reading::Count(quorum.repairs),
@@ -186,6 +193,17 @@ impl Protocol for Quorum {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
     }
 
+    fn doubt(config: &QuorumConfig, level: Level) -> Option<String> {
+        match level {
+            Level::Bounded(bound) if bound <= config.exchange => Some(format!(
+                "reads at {level} nearly always ask a majority: what one replica can prove is older than that most of the time, because replicas ask \
+                 each other every {} (exchange)",
+                config.exchange
+            )),
+            _ => None,
+        }
+    }
+
     fn shrink(config: &mut QuorumConfig, by: u32) {
         config.keep_every = config.keep_every.shrunk(by);
         config.idle = config.idle.shrunk(by);
@@ -217,6 +235,7 @@ impl Protocol for Quorum {
             was_lost: recovered.named.contains_key(LOST),
             given_up: 0,
             hedged: 0,
+            differing: 0,
             repairs: 0,
         }
     }

@@ -85,8 +85,7 @@ impl Quorum {
         let fresh: Vec<(ReplicaId, Micros)> = self.freshest(cx).collect();
         let has_all = fresh.len() == self.others_fresh();
         let walls = fresh.iter().map(|&(_, wall)| wall);
-        let deadline = cx.now.monotonic.since(cx.waited) + self.status_patience();
-        match cx.bounded(age, walls.clone()) {
+        match cx.bounded(age, self.status_patience(), walls.clone()) {
             Bounded::Proven if has_all => {
                 self.statuses.here += 1;
                 let (version, value) = newest_here(cx, request.operation.key());
@@ -105,9 +104,9 @@ impl Quorum {
                 };
                 cx.reply(id, PlainResponse::Value(value), receipt);
             }
-            Bounded::Once(needed) if has_all && cx.now.monotonic < deadline => {
+            Bounded::Once { wall, deadline } if has_all => {
                 self.want_statuses_until(deadline);
-                cx.wait(Line::Freshest, needed.0, deadline, id, request);
+                cx.wait(Line::Freshest, wall.0, deadline, id, request);
             }
             _ => {
                 self.statuses.asked += 1;

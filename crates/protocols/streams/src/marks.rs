@@ -116,10 +116,10 @@ impl Marks {
         cx.staleness(self.walls())
     }
 
-    /// Whether the request at hand, a read at `bounded(bound)`, can be answered now.
-    pub fn bounded<P: Protocol>(&self, cx: &Context<'_, P>, bound: Micros) -> Bounded {
+    /// Whether the request at hand, a read at `bounded(bound)`, can be answered now. It may wait for `patience` in all.
+    pub fn bounded<P: Protocol>(&self, cx: &Context<'_, P>, bound: Micros, patience: Micros) -> Bounded {
         let count = if self.waits_for_one_site { 1 } else { usize::MAX };
-        cx.bounded(bound, self.walls().take(count))
+        cx.bounded(bound, patience, self.walls().take(count))
     }
 
     /// Of each other replica, the wall time by which everything that it had acknowledged is here. 0 if it was not heard yet.

@@ -13,9 +13,9 @@ use std::{
 };
 use toml::{Spanned, Value};
 use turnbuckle_core::{
-    ClusterSecret, Given, KeyspaceLevels, Level, Levels, ReplicaId, Settings, SiteId, Topology,
+    ClusterSecret, Given, KeyspaceLevels, Level, Levels, Members, ReplicaId, Settings, SiteId, Topology,
 };
-use turnbuckle_document::{Document, Misplaced, Name, Number, Word, quote};
+use turnbuckle_document::{ByName, Document, Misplaced, Name, Number, Word, quote};
 use turnbuckle_protocols::KnownProtocol;
 
 /// How long a secret may be, in bytes. Shorter secrets can be guessed.
@@ -195,12 +195,12 @@ fn check_keyspaces(
     nodes_of_site: &[Vec<NodeId>],
 ) -> Result<(Vec<KeyspaceEntry>, KeyspaceId), Misplaced> {
     check_count(tables, "keyspace", MAX_KEYSPACES, "at least one [[keyspace]]")?;
-    let min_nodes = nodes_of_site.iter().map(Vec::len).min().unwrap_or(0);
+    let nodes: Vec<usize> = nodes_of_site.iter().map(Vec::len).collect();
     let mut names = Names::new(document, "keyspace");
     let mut default: Option<(usize, usize)> = None;
     let mut keyspaces = Vec::new();
     for (place, table) in tables.iter().map(Spanned::get_ref).enumerate() {
-        keyspaces.push(check_keyspace(table, sites, min_nodes, &mut names)?);
+        keyspaces.push(check_keyspace(table, sites, &nodes, &mut names)?);
         let flag = table.default.as_ref().filter(|flag| *flag.get_ref());
         match (flag, default) {
             (Some(flag), Some((_, line))) => {
@@ -218,14 +218,16 @@ fn check_keyspaces(
 fn check_keyspace(
     table: &KeyspaceTable,
     sites: &[String],
-    min_nodes: usize,
+    nodes: &[usize],
     names: &mut Names<'_>,
 ) -> Result<KeyspaceEntry, Misplaced> {
     let members = table.members.as_ref();
     let replica_sites = table.replica_sites.as_ref();
-    let members = members.map_or(Ok(1), |given| check_members(given, *table.protocol, min_nodes))?;
+    let members = members.map_or(Ok(Members::from(1)), |given| {
+        check_members(given, *table.protocol, sites, nodes)
+    })?;
     let replica_sites = replica_sites.map_or(Ok(sites.len() as u16), |given| {
-        check_replica_sites(given, *table.protocol, sites.len())
+        check_replica_sites(given, *table.protocol, sites.len(), &members)
     })?;
     let topology = Topology::new(sites, *table.partitions as u16, members).at_some_sites(replica_sites);
     let replicas = topology.replicas_of(0).len();
@@ -240,22 +242,45 @@ fn check_keyspace(
 }
 
 /// Checks the number of members that each partition has at each site. Every member needs a node of its own.
-fn check_members(members: &Number<0>, protocol: KnownProtocol, min_nodes: usize) -> Result<u16, Misplaced> {
-    let max = protocol.descriptor().max_members;
-    let count = u16::try_from(**members)
-        .ok()
-        .filter(|count| (1..=max).contains(count));
-    let expected = match count {
-        Some(count) if usize::from(count) <= min_nodes => return Ok(count),
-        Some(_) => format!("at most as many members as every site has nodes: {min_nodes}"),
-        None if max == 1 => format!("1: a site has one replica of each partition with {protocol}"),
-        None => format!("a whole number from 1 to {max}"),
-    };
-    Err(members.wrong(expected))
+fn check_members(
+    given: &ByName,
+    protocol: KnownProtocol,
+    sites: &[String],
+    nodes: &[usize],
+) -> Result<Members, Misplaced> {
+    let descriptor = protocol.descriptor();
+    let (min, max) = (
+        u64::from(!descriptor.leaves_sites_out),
+        u64::from(descriptor.max_members),
+    );
+    let counts = given.of("site", sites.iter().map(String::as_str))?;
+    if counts.iter().any(|count| !(min..=max).contains(count)) || counts.iter().all(|&count| count == 0) {
+        return Err(given.wrong(match max {
+            1 => format!("1: a site has one replica of each partition with {protocol}"),
+            _ => format!("a whole number from 1 to {max}, or one for each site, of which some may be 0"),
+        }));
+    }
+    let too_many =
+        (sites.iter().zip(nodes).zip(&counts)).find(|((_, nodes), count)| **count > **nodes as u64);
+    if let Some(((site, nodes), _)) = too_many {
+        return Err(given.wrong(format!(
+            "at most as many members as site {site} has nodes: {nodes}"
+        )));
+    }
+    let counts: Vec<u16> = counts.into_iter().map(|count| count as u16).collect();
+    Members::of(&counts).ok_or_else(|| given.wrong("numbers of members"))
 }
 
 /// Checks the number of sites that each partition is placed at.
-fn check_replica_sites(given: &Number<0>, protocol: KnownProtocol, sites: usize) -> Result<u16, Misplaced> {
+fn check_replica_sites(
+    given: &Number<0>,
+    protocol: KnownProtocol,
+    sites: usize,
+    members: &Members,
+) -> Result<u16, Misplaced> {
+    if members.numbers().len() > 1 {
+        return Err(given.wrong("no replica_sites beside members of different numbers"));
+    }
     let expected = match usize::try_from(**given).unwrap_or(usize::MAX) {
         count if count == sites => return Ok(count as u16),
         _ if !protocol.descriptor().leaves_sites_out => {

@@ -3,7 +3,7 @@ use super::{Address, Durability, MAX_PARTITIONS, limits::LimitsTable, wan::WanTa
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
 use toml::{Spanned, Value};
-use turnbuckle_document::{Name, Number, Word};
+use turnbuckle_document::{ByName, Name, Number, Word};
 use turnbuckle_protocols::KnownProtocol;
 
 #[derive(Deserialize)]
@@ -48,7 +48,7 @@ pub(super) struct KeyspaceTable {
     pub(super) name: Word<Name>,
     pub(super) protocol: Word<KnownProtocol>,
     pub(super) partitions: Number<1, MAX_PARTITIONS>,
-    pub(super) members: Option<Number<0>>,
+    pub(super) members: Option<ByName>,
     pub(super) replica_sites: Option<Number<0>>,
     pub(super) durability: Option<Word<Durability>>,
     #[serde(default)]

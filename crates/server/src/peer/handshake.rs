@@ -30,7 +30,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::timeout,
 };
-use turnbuckle_core::ClusterSecret;
+use turnbuckle_core::{ClusterSecret, Members, ReplicaId};
 use turnbuckle_document::Name;
 use turnbuckle_node::{Agreement, KeyspaceTerms, WIRE_VERSION};
 
@@ -158,9 +158,9 @@ struct KeyspaceSaid {
     protocol: String,
     #[prost(uint32, tag = "3")]
     partitions: u32,
-    /// The number of members; `None` means one.
-    #[prost(uint32, optional, tag = "4")]
-    members: Option<u32>,
+    /// The number of members at every site, or the number of each site. Nothing means one.
+    #[prost(uint32, repeated, tag = "4")]
+    members: Vec<u32>,
     /// The number of sites; `None` means all.
     #[prost(uint32, optional, tag = "5")]
     replica_sites: Option<u32>,
@@ -381,13 +381,38 @@ impl From<&KeyspaceTerms> for KeyspaceSaid {
             name: terms.name.clone(),
             protocol: terms.protocol.clone(),
             partitions: terms.partitions,
-            members: Some(terms.members),
+            members: terms
+                .members
+                .numbers()
+                .iter()
+                .map(|&number| number.into())
+                .collect(),
             replica_sites: terms.replica_sites,
         }
     }
 }
 
 impl KeyspaceSaid {
+    fn members(&self) -> Result<Members, HandshakeError> {
+        if self.members.is_empty() {
+            return Ok(Members::from(1));
+        }
+        let numbers = self.members.iter().map(|&number| u16::try_from(number).ok());
+        let numbers: Option<Vec<u16>> = numbers.collect();
+        let members = numbers.and_then(|numbers| Members::of(&numbers));
+        members.ok_or_else(|| {
+            let (name, found) = (&self.name, &self.members);
+            let few: Vec<u32> = found
+                .iter()
+                .copied()
+                .take(usize::from(ReplicaId::MAX_SITES) + 1)
+                .collect();
+            HandshakeError::Peer(format!(
+                "expected numbers of members for keyspace {name}, found {few:?}"
+            ))
+        })
+    }
+
     /// The keyspace's terms, if they have valid names: the names are shown to operators.
     fn check(&self) -> Result<KeyspaceTerms, HandshakeError> {
         if let Some(found) = [&self.name, &self.protocol]
@@ -404,7 +429,7 @@ impl KeyspaceSaid {
             name: self.name.clone(),
             protocol: self.protocol.clone(),
             partitions: self.partitions,
-            members: self.members.unwrap_or(1),
+            members: self.members()?,
             replica_sites: self.replica_sites,
         })
     }

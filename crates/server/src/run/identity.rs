@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
+use turnbuckle_core::Members;
 
 /// The version of the directory's format. Each change to what is found again in log or tables must change it. Otherwise an older directory would be
 /// taken for an empty one.
@@ -37,16 +38,34 @@ struct KeyspaceIdentity {
     name: String,
     protocol: String,
     partitions: u16,
-    #[serde(default = "one")]
-    members: u16,
+    #[serde(default)]
+    members: KeptMembers,
     /// The number of sites; `None` means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replica_sites: Option<u16>,
 }
 
-/// The number of members, if the file says nothing of members.
-fn one() -> u16 {
-    1
+/// The numbers of members, as they are written in the file: one for all sites, or one for each. If the file says nothing of members, each site has one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum KeptMembers {
+    Same(u16),
+    BySite(Vec<u16>),
+}
+
+impl Default for KeptMembers {
+    fn default() -> KeptMembers {
+        KeptMembers::Same(1)
+    }
+}
+
+impl From<&Members> for KeptMembers {
+    fn from(members: &Members) -> KeptMembers {
+        match members.numbers() {
+            [same] => KeptMembers::Same(*same),
+            by_site => KeptMembers::BySite(by_site.to_vec()),
+        }
+    }
 }
 
 /// Why a directory cannot be used as this node's.
@@ -155,7 +174,7 @@ fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
         name: keyspace.name.clone(),
         protocol: keyspace.protocol.to_string(),
         partitions: keyspace.topology.partitions(),
-        members: keyspace.topology.members(),
+        members: keyspace.topology.members().into(),
         replica_sites: keyspace.topology.some_sites(),
     });
     Identity {
@@ -229,8 +248,9 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, Ident
                     protocol,
                 } = it;
                 let of_members = match members {
-                    1 => String::new(),
-                    members => format!(" of {members} members at each site"),
+                    KeptMembers::Same(1) => String::new(),
+                    KeptMembers::Same(members) => format!(" of {members} members at each site"),
+                    KeptMembers::BySite(members) => format!(" of {members:?} members, site by site,"),
                 };
                 let at_sites = replica_sites.map(|sites| format!(", each at {sites} of the sites,"));
                 let at_sites = at_sites.unwrap_or_default();

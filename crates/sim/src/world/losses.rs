@@ -48,7 +48,7 @@ impl<S: Session> World<S> {
         let site = self.placement.site_of(node);
         let partitions = 0..self.options.partitions;
         let servers = partitions.flat_map(|partition| {
-            (0..self.options.members).map(move |member| ServerId {
+            (0..self.options.members.at(site)).map(move |member| ServerId {
                 site,
                 partition,
                 member,

@@ -100,6 +100,110 @@ fn quick_is_the_first_and_the_last_of_each_axis_and_claims_about_others_do_not_c
     assert!(matches!(verdict.held, claim::Held::Unknown(_)), "{verdict:?}");
 }
 
+/// Reads at two levels, at two distances: the numbers of one site, of two points, and of the trace.
+const LEVELS: &str = r#"title = "t"
+source = "s"
+protocols = ["quorum"]
+[x]
+name = "delay"
+values = [{ label = "near", x = 1, way = "1ms", theta = "1ms" }, { label = "far", x = 20, way = "20ms", theta = "19ms" }]
+[[axis]]
+name = "level"
+values = [
+    { label = "one", x = 1, read = "one", age = "1ms" },
+    { label = "statuses", x = 2, read = "per-key-sequential", age = "$delay.theta" },
+    { label = "quorum", x = 3, read = "quorum", age = "1ms" },
+]
+[[axis]]
+name = "at"
+values = [{ label = "a", x = 1 }, { label = "b", x = 2 }]
+[[measure]]
+name = "read"
+what = "read p50"
+site = "$at"
+[[measure]]
+name = "inconsistent"
+what = "inconsistent share"
+[[measure]]
+name = "alone"
+what = "alone share"
+[[claim]]
+words = "quorum takes a round trip more than one"
+measure = "read"
+compare = "difference"
+of = "quorum"
+at = { level = "quorum", delay = "far" }
+to_at = { level = "one" }
+least = 40
+most = 42
+[[claim]]
+words = "the distance costs one nothing"
+measure = "read"
+compare = "rise"
+of = "quorum"
+at = { level = "one" }
+most = 0.1
+[[claim]]
+words = "theta follows the distance"
+measure = "read"
+compare = "difference"
+of = "quorum"
+at = { level = "statuses", delay = "far" }
+to_at = { delay = "near" }
+least = -3
+most = 3
+[[claim]]
+words = "one is inconsistent where the other site is far"
+measure = "inconsistent"
+compare = "value"
+of = "quorum"
+at = { level = "one", delay = "far" }
+least = 0.005
+[[claim]]
+words = "quorum never is"
+measure = "inconsistent"
+compare = "value"
+of = "quorum"
+at = { level = "quorum" }
+most = 0
+[[claim]]
+words = "and one replica never answers it alone"
+measure = "alone"
+compare = "value"
+of = "quorum"
+at = { level = "quorum" }
+most = 0
+[scenario]
+sites = ["a", "b", "c"]
+duration = "3s"
+parameters = { status_age = "$level.age" }
+[scenario.network]
+delay = "$delay.way"
+[scenario.load]
+after = "500ms"
+think = "1ms"
+read = "$level.read"
+write = "quorum"
+[scenario.workload]
+record_count = 5
+read_proportion = 0.5
+update_proportion = 0.5
+"#;
+
+#[test]
+fn points_are_compared_with_points_and_numbers_are_those_of_a_site_or_of_the_trace() {
+    let experiment = file::Experiment::parse("levels", LEVELS).expect("it is right");
+    let results = results::Results::of(&experiment, false).expect("it runs");
+    let report = report::Report::new(&experiment, &results);
+    assert_eq!(report.broken(), 0, "{}", report.text());
+    // All curves are of one protocol, so its name says nothing.
+    let names = report.text();
+    assert!(
+        names.contains("level statuses, at b") && !names.contains("quorum, level"),
+        "{names}"
+    );
+}
+
 #[test]
 fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
     let mut experiment = small();
@@ -203,12 +307,27 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         (
             "\"growth\"",
             "\"ratio\"",
-            "13: claim[1].to: found nothing; expected a second protocol: ratio compares two",
+            "13: claim[1].to: found nothing; expected a second protocol, or to_at: ratio compares two numbers",
         ),
         (
             "least = 5",
             "to = \"eventual\"\nleast = 5",
             "18: claim[1].to: found \"eventual\"; expected no second protocol: growth is about one",
+        ),
+        (
+            "least = 5",
+            "to_at = { think = \"long\" }\nleast = 5",
+            "18: claim[1].to_at: found a second point; expected none: growth is about one",
+        ),
+        (
+            "what = \"visibility mean\"",
+            "what = \"visibility mean\"\nsite = \"a\"",
+            "13: measure[visibility].site: found \"a\"; expected no site: there are numbers of one site for reads",
+        ),
+        (
+            "what = \"visibility mean\"",
+            "what = \"read mean\"\nsite = \"$where\"",
+            "13: measure[visibility].site: found \"$where\"; expected the name of a site, or $ and one of delay, think",
         ),
         (
             "least = 5",

@@ -13,7 +13,7 @@ use crate::{
 };
 use catch_up::CatchUp;
 use kept::Kept;
-use requests::{LATE, key_of, reads};
+use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     Bounded, Bug, Context, Descriptor, Forgotten, Hlc, Key, Metric, Micros, Now, Parameter, Protocol,
@@ -391,7 +391,7 @@ impl Protocol for Cops {
 
     /// The key need not be resident now: nothing is read.
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        let is_fresh = |bound| cx.bounded(bound, self.walls()) == Bounded::Proven;
+        let is_fresh = |bound| cx.bounded(bound, self.config.patience, self.walls()) == Bounded::Proven;
         let why = match &request {
             request if reads(request) && !self.caught_up.is_done() => {
                 "this node has just started, and does not have every version yet that other sites show"
@@ -406,7 +406,7 @@ impl Protocol for Cops {
             Request::Get {
                 view: View::Fresh(bound),
                 ..
-            } if !is_fresh(*bound) => cx.unproven(*bound, self.walls(), LATE),
+            } if !is_fresh(*bound) => cx.unproven(*bound, self.walls(), Bounded::LATE),
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
                 "after a restart or a full copy it is not known whether a version of {key} was visible here, and not every version on \
                  which it depends is visible yet"

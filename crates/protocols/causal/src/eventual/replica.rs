@@ -41,9 +41,6 @@ pub struct Eventual {
     marks: Marks,
 }
 
-/// Why a read at `bounded(t)` is refused that has waited for too long.
-const LATE: &str = "no newer mark of every replica came in time";
-
 /// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
@@ -147,7 +144,7 @@ impl Protocol for Eventual {
     /// A read at `bounded(t)` has waited for too long.
     fn on_deadline(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
         if let Level::Bounded(bound) = request.level() {
-            self.refuse_bounded(cx, id, bound, LATE);
+            self.refuse_bounded(cx, id, bound, Bounded::LATE);
         }
     }
 
@@ -248,10 +245,9 @@ impl Eventual {
     /// Answers when the marks of all other replicas prove the bound.
     fn get_bounded(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, bound: Micros) {
         let level = Level::Bounded(bound);
-        match self.marks.bounded(cx, bound) {
+        match self.marks.bounded(cx, bound, self.patience) {
             Bounded::Proven => self.get(cx, id, &key, level),
-            Bounded::Once(wall) if cx.waited < self.patience => {
-                let deadline = cx.now.monotonic + self.patience - cx.waited;
+            Bounded::Once { wall, deadline } => {
                 cx.wait(
                     Line::OldestMark,
                     wall.0,
@@ -260,7 +256,6 @@ impl Eventual {
                     PlainRequest::Get(key, level),
                 );
             }
-            Bounded::Once(_) => self.refuse_bounded(cx, id, bound, LATE),
             Bounded::Never(why) => self.refuse_bounded(cx, id, bound, why),
         }
     }

@@ -65,21 +65,21 @@ impl Stable {
                 } else {
                     usize::MAX
                 };
-                cx.bounded(bound, self.walls_of(cx.now, request.is_snapshot()).take(count))
+                cx.bounded(
+                    bound,
+                    self.patience(),
+                    self.walls_of(cx.now, request.is_snapshot()).take(count),
+                )
             }
             None => Bounded::Proven,
         }
     }
 
-    /// What is said to a client whose read at `bounded(t)` cannot be answered. `None` if it can.
-    pub fn excuse_of_bound<P: Protocol>(&self, cx: &Context<'_, P>, request: &Request) -> Option<String> {
-        let why = match self.bounded(cx, request) {
-            Bounded::Proven => return None,
-            Bounded::Once(_) => "not every site was heard of in time",
-            Bounded::Never(why) => why,
-        };
+    /// What is said to a client whose read at `bounded(t)` cannot be answered, for this reason.
+    pub fn excuse_of_bound<P: Protocol>(&self, cx: &Context<'_, P>, request: &Request, why: &str) -> String {
         let walls = self.walls_of(cx.now, request.is_snapshot());
-        Some(cx.unproven(request.bound()?, walls, why))
+        let bound = request.bound().unwrap_or_default();
+        cx.unproven(bound, walls, why)
     }
 
     /// The line on which a read waits until all walls have reached a time, and the point.

@@ -237,7 +237,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         if let Some(lack) = self.lacks(&request) {
             return cx.wait(lack.line(), lack.need.0, deadline, id, request);
         }
-        let Some(request) = self.when_fresh(cx, id, request, deadline) else {
+        let Some(request) = self.when_fresh(cx, id, request) else {
             return;
         };
         match request {
@@ -309,7 +309,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         let why = match (self.lacks(&request), &request) {
             (Some(lack), _) => Some(self.stable.excuse(cx, lack.replica, lack.need)),
             (None, Request::Put(put)) => self.rules.excuse(cx.now, put),
-            (None, read) => self.stable.excuse_of_bound(cx, read),
+            (None, read) => match self.stable.bounded(cx, read) {
+                Bounded::Never(why) => Some(self.stable.excuse_of_bound(cx, read, why)),
+                Bounded::Proven | Bounded::Once { .. } => None,
+            },
         };
         match why {
             Some(why) => self.refuse(cx, id, why),
@@ -428,21 +431,15 @@ impl<R: Rules> TimedReplica<R> {
     }
 
     /// Returns a request for which nothing else is missing, to be carried out now. A read at `bounded(t)` waits until its bound is proven.
-    fn when_fresh(
-        &mut self,
-        cx: &mut Cx<'_, R>,
-        id: RequestId,
-        request: Request,
-        deadline: Micros,
-    ) -> Option<Request> {
+    fn when_fresh(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) -> Option<Request> {
         match self.stable.bounded(cx, &request) {
             Bounded::Proven => return Some(request),
-            Bounded::Once(wall) if deadline > cx.now.monotonic => {
+            Bounded::Once { wall, deadline } => {
                 let (line, point) = self.stable.line_of_wall(cx.now, wall, request.is_snapshot());
                 cx.wait(line, point.0, deadline, id, request);
             }
-            Bounded::Once(_) | Bounded::Never(_) => {
-                let why = self.stable.excuse_of_bound(cx, &request).unwrap_or_default();
+            Bounded::Never(why) => {
+                let why = self.stable.excuse_of_bound(cx, &request, why);
                 self.refuse(cx, id, why);
             }
         }

@@ -19,7 +19,7 @@ fn terms(name: &str, protocol: &str, partitions: u32) -> KeyspaceTerms {
         name: name.into(),
         protocol: protocol.into(),
         partitions,
-        members: 1,
+        members: 1.into(),
         replica_sites: None,
     }
 }

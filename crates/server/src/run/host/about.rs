@@ -33,7 +33,7 @@ fn holders(
                 member,
             })
         };
-        let mut nodes = (0..topology.members()).map(node_of);
+        let mut nodes = (0..topology.members().at(site)).map(node_of);
         nodes.find(|&node| is_here(node)).unwrap_or_else(|| node_of(0))
     };
     (0..topology.partitions()).map(holder).collect()

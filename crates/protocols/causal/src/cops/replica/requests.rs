@@ -12,9 +12,6 @@ use turnbuckle_core::{
     Wire,
 };
 
-/// Why a read at `bounded(t)` is refused that has waited for too long.
-pub(super) const LATE: &str = "not every site was heard of in time";
-
 /// The requests of clients.
 impl Cops {
     /// The version that a request must wait for, if there is one.
@@ -88,15 +85,10 @@ impl Cops {
 
     pub(super) fn on_get(&mut self, cx: &mut Cx<'_>, id: RequestId, key: Key, view: View) {
         if let Some(bound) = view.bound() {
-            match cx.bounded(bound, self.walls()) {
+            match cx.bounded(bound, self.config.patience, self.walls()) {
                 Bounded::Proven => {}
-                Bounded::Once(wall) if cx.waited < self.config.patience => {
-                    let deadline = cx.now.monotonic + self.config.patience - cx.waited;
+                Bounded::Once { wall, deadline } => {
                     return cx.wait(Line::OldestWall, wall.0, deadline, id, Request::Get { key, view });
-                }
-                Bounded::Once(_) => {
-                    let why = cx.unproven(bound, self.walls(), LATE);
-                    return self.refuse(cx, id, why);
                 }
                 Bounded::Never(why) => {
                     let why = cx.unproven(bound, self.walls(), why);
