@@ -11,7 +11,7 @@ use turnbuckle_node::NodeId;
 /// Runs golden scripts over a world. Commands that every protocol has:
 ///
 /// ```text
-///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
+///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1 or "2,2,1"] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
 ///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [PARAMETER=VALUE]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE

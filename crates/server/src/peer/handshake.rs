@@ -158,12 +158,15 @@ struct KeyspaceSaid {
     protocol: String,
     #[prost(uint32, tag = "3")]
     partitions: u32,
-    /// The number of members at every site, or the number of each site. Nothing means one.
-    #[prost(uint32, repeated, tag = "4")]
-    members: Vec<u32>,
+    /// The number of members at every site; `None` means one.
+    #[prost(uint32, optional, tag = "4")]
+    members: Option<u32>,
     /// The number of sites; `None` means all.
     #[prost(uint32, optional, tag = "5")]
     replica_sites: Option<u32>,
+    /// The number of members of each site, if they differ.
+    #[prost(uint32, repeated, tag = "6")]
+    members_by_site: Vec<u32>,
 }
 
 /// One connection's handshake: this node's identity, and the greetings of both sides.
@@ -377,36 +380,34 @@ impl Talk<'_> {
 
 impl From<&KeyspaceTerms> for KeyspaceSaid {
     fn from(terms: &KeyspaceTerms) -> KeyspaceSaid {
+        let numbers = terms.members.numbers().iter().map(|&number| u32::from(number));
+        let (members, members_by_site) = match terms.members.numbers() {
+            [same] => (Some(u32::from(*same)), Vec::new()),
+            _ => (None, numbers.collect()),
+        };
         KeyspaceSaid {
             name: terms.name.clone(),
             protocol: terms.protocol.clone(),
             partitions: terms.partitions,
-            members: terms
-                .members
-                .numbers()
-                .iter()
-                .map(|&number| number.into())
-                .collect(),
+            members,
             replica_sites: terms.replica_sites,
+            members_by_site,
         }
     }
 }
 
 impl KeyspaceSaid {
-    fn members(&self) -> Result<Members, HandshakeError> {
-        if self.members.is_empty() {
-            return Ok(Members::from(1));
-        }
-        let numbers = self.members.iter().map(|&number| u16::try_from(number).ok());
-        let numbers: Option<Vec<u16>> = numbers.collect();
+    fn check_members(&self) -> Result<Members, HandshakeError> {
+        const MAX: usize = ReplicaId::MAX_SITES as usize;
+        let same = [self.members.unwrap_or(1)];
+        let said = match self.members_by_site.is_empty() {
+            true => &same[..],
+            false => &self.members_by_site[..],
+        };
+        let numbers: Option<Vec<u16>> = said.iter().map(|&number| u16::try_from(number).ok()).collect();
         let members = numbers.and_then(|numbers| Members::of(&numbers));
         members.ok_or_else(|| {
-            let (name, found) = (&self.name, &self.members);
-            let few: Vec<u32> = found
-                .iter()
-                .copied()
-                .take(usize::from(ReplicaId::MAX_SITES) + 1)
-                .collect();
+            let (name, few) = (&self.name, &said[..said.len().min(MAX + 1)]);
             HandshakeError::Peer(format!(
                 "expected numbers of members for keyspace {name}, found {few:?}"
             ))
@@ -429,7 +430,7 @@ impl KeyspaceSaid {
             name: self.name.clone(),
             protocol: self.protocol.clone(),
             partitions: self.partitions,
-            members: self.members()?,
+            members: self.check_members()?,
             replica_sites: self.replica_sites,
         })
     }

@@ -176,6 +176,39 @@ fn a_keyspace_that_both_have_and_not_the_same_is_refused_by_name_on_both_sides()
 }
 
 #[test]
+fn numbers_of_members_by_site_are_agreed_on_and_impossible_ones_are_refused() {
+    let with = |node, members: &str| {
+        let mut identity = identity(node);
+        identity.keyspaces[0].members = members.parse().expect("they are numbers");
+        identity
+    };
+    let (dialled, accepted, _) = shake(&with("a1", "2,1"), "b1", &with("b1", "2,1"));
+    assert!(dialled.is_ok() && accepted.is_ok());
+    let (_, accepted, _) = shake(&with("a1", "2,1"), "b1", &with("b1", "2"));
+    says(
+        accepted,
+        "of 2 members at each site, found it with protocol cops and 2 partitions of 2,1 members, site by site",
+    );
+    for (members, by_site) in [
+        (Some(0), vec![]),
+        (Some(9), vec![]),
+        (None, vec![1, 70_000]),
+        (None, vec![1, 2].repeat(400)),
+    ] {
+        let said = KeyspaceSaid {
+            members,
+            members_by_site: by_site,
+            ..KeyspaceSaid::from(&terms("carts", "cops", 2))
+        };
+        let error = said.check().expect_err("it is refused").to_string();
+        assert!(
+            error.contains("expected numbers of members for keyspace carts") && error.len() < 200,
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn keyspaces_of_a_peer_are_bounded_and_have_names() {
     let mut many = identity("a1");
     let names = (0..=MAX_KEYSPACES).map(|number| terms(&format!("k{number}"), "cops", 1));
