@@ -103,6 +103,20 @@ pub(crate) fn check_parameters(settings: &Settings, way: &[&str]) -> Result<(), 
     Ok(())
 }
 
+/// Checks that a protocol's partitions can have the members of a file's world. `way` is the way to them.
+pub(crate) fn check_members(
+    protocol: KnownProtocol,
+    scenario: &Scenario,
+    way: &[&str],
+) -> Result<(), Misplaced> {
+    let members = &scenario.world.members;
+    let numbers: Vec<u64> = members.numbers().iter().map(|&number| number.into()).collect();
+    match protocol.members(&numbers) {
+        Ok(_) => Ok(()),
+        Err(expected) => Err(Misplaced::of_field(0..0, way, members.to_string(), expected)),
+    }
+}
+
 /// How often replicas send heartbeats and compute what is stable, in a world in which time passes in steps.
 fn small_steps() -> Settings {
     Settings::from([("heartbeat", Exhaust::STEP), ("theta", Exhaust::STEP)])

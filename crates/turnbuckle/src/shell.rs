@@ -64,7 +64,7 @@ b GET key                    one command at site b
 SET x 1; b GET x             one after the other, at once; a ';' ends a command if a space follows it
 use KEYSPACE                 the next commands at every site use this keyspace (KEYSPACE LIST names them)
 move b                       the session goes on at site b, with all that it has seen here
-cut a c                      nothing goes from a to c, nor back
+cut a c                      nothing goes from a to c, nor back; 'cut c' cuts c off from all others
 heal                         every cut ends; 'heal a c' ends one
 delay a c 300ms              how long a message takes from a to c, and back
 wan                          shows delays and cuts
@@ -172,6 +172,7 @@ impl Shell {
             ("help", []) => Ok(HELP.to_string()),
             ("wan", []) => self.admin().wan().map(|view| show_wan(&view)).map_err(of_admin),
             ("cut", &[from, to]) => self.cut(from, to),
+            ("cut", &[site]) => self.cut_off(site),
             ("heal", []) => self.heal(None),
             ("heal", &[from, to]) => self.heal(Some((from, to))),
             ("delay", &[from, to, delay]) => self.delay(from, to, delay),
@@ -180,7 +181,9 @@ impl Shell {
             ("use", &[keyspace]) => self.select(keyspace),
             ("move", &[site]) => self.move_to(site),
             ("quit" | "exit" | "help" | "wan" | "album", _) => Err(format!("expected '{name}' alone")),
-            ("cut", _) => Err("expected two sites, such as 'cut a c'".to_string()),
+            ("cut", _) => Err(
+                "expected two sites, such as 'cut a c', or one that is cut off, such as 'cut c'".to_string(),
+            ),
             ("heal", _) => Err("expected 'heal', or 'heal a c'".to_string()),
             ("delay", _) => Err("expected two sites and a time, such as 'delay a c 300ms'".to_string()),
             ("wait", _) => Err("expected a time, such as 'wait 200ms'".to_string()),
@@ -304,6 +307,18 @@ impl Shell {
     fn cut(&self, from: &str, to: &str) -> Result<String, String> {
         let view = self.admin().cut(&link(from, to)).map_err(of_admin)?;
         Ok(show_wan(&view))
+    }
+
+    /// Cuts a site off from all others.
+    fn cut_off(&self, site: &str) -> Result<String, String> {
+        if self.place_of(site).is_none() {
+            return Err(self.no_site(site));
+        }
+        let others = self.sites.iter().filter(|other| other.name != site);
+        let views: Result<Vec<String>, String> = others.map(|other| self.cut(&other.name, site)).collect();
+        views?
+            .pop()
+            .ok_or_else(|| format!("there is no other site than {site}"))
     }
 
     fn heal(&self, of: Option<(&str, &str)>) -> Result<String, String> {

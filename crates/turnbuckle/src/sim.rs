@@ -3,7 +3,7 @@ use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, tell, usage};
 use crate::hunt::Hunt;
 use crate::progress::Progress;
-use crate::protocols::{Simulated, check_parameters, protocol_named};
+use crate::protocols::{Simulated, check_members, check_parameters, protocol_named};
 use clap::Args;
 use serde::Serialize;
 use std::{
@@ -240,12 +240,10 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
             .hunt
             .run(&options.plant, options.protocol.as_deref(), seeds, options.json);
     }
-    let file = options.scenario.as_deref().map(read).transpose()?;
-    let name = options
-        .protocol
-        .clone()
-        .or(file.as_ref().and_then(|file| file.protocol.clone()))
-        .unwrap_or_else(|| "eventual".into());
+    let asked = options.protocol.as_deref();
+    let file = options.scenario.as_deref().map(|path| read(path, asked));
+    let file = file.transpose()?;
+    let name = name_of_protocol(asked, file.as_ref());
     let protocol = protocol_named(&name)?;
     if let Some(bug) = options.plant.iter().find(|bug| !protocol.has_bug(bug)) {
         let message = format!("there is no bug '{bug}' to plant in {name}; docs/simulation.md names them");
@@ -370,12 +368,21 @@ impl Sim {
     }
 }
 
-fn read(path: &Path) -> Result<ScenarioFile, Failure> {
+/// The name of the protocol that is asked for, or that of the file.
+fn name_of_protocol(asked: Option<&str>, file: Option<&ScenarioFile>) -> String {
+    let of_file = file.and_then(|file| file.protocol.as_deref());
+    asked.or(of_file).unwrap_or("eventual").to_string()
+}
+
+fn read(path: &Path, protocol: Option<&str>) -> Result<ScenarioFile, Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| environment(&format!("{}: {error}", path.display())))?;
     let document = Document::parse(path, &text).map_err(|wrong| usage(&wrong))?;
     let file = ScenarioFile::read(&document).map_err(|wrong| usage(&wrong))?;
     let checked = check_parameters(&file.scenario.parameters, &["parameters"]);
+    checked.map_err(|wrong| usage(&document.report(wrong)))?;
+    let protocol = protocol_named(&name_of_protocol(protocol, Some(&file)))?;
+    let checked = check_members(protocol, &file.scenario, &["members"]);
     checked.map_err(|wrong| usage(&document.report(wrong)))?;
     Ok(file)
 }

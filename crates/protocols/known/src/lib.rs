@@ -7,7 +7,8 @@ use std::{fmt, str::FromStr};
 use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
 use turnbuckle_core::{
-    BadSetting, Bug, Descriptor, Given, Level, Levels, ParameterLine, Protocol, Session, Settings, Value,
+    BadSetting, Bug, Descriptor, Given, Level, Levels, Members, ParameterLine, Protocol, Session, Settings,
+    Value,
 };
 use turnbuckle_quorum::QuorumSession;
 
@@ -155,6 +156,29 @@ impl KnownProtocol {
         }
     }
 
+    /// The members of a partition: one number for all sites, or one for each.
+    ///
+    /// # Errors
+    /// If partitions of this protocol cannot have them. The error says what they can have.
+    pub fn members(self, numbers: &[u64]) -> Result<Members, String> {
+        let descriptor = self.descriptor();
+        let (min, max) = (
+            u64::from(!descriptor.leaves_sites_out),
+            u64::from(descriptor.max_members),
+        );
+        let possible = |&number: &u64| {
+            u16::try_from(number)
+                .ok()
+                .filter(|_| (min..=max).contains(&number))
+        };
+        let numbers: Option<Vec<u16>> = numbers.iter().map(possible).collect();
+        let members = numbers.and_then(|numbers| Members::of(&numbers));
+        members.ok_or_else(|| match max {
+            1 => format!("1: a site has one replica of each partition with {self}"),
+            _ => format!("a whole number from 1 to {max}, or one for each site, of which some may be 0"),
+        })
+    }
+
     /// What an operator should know of operations at this level with these parameters: see [`Protocol::doubt`].
     pub fn doubt(self, parameters: &Settings, level: Level) -> Option<String> {
         struct Doubt(Level);
@@ -213,7 +237,7 @@ mod tests {
             words.contains("bounded(10ms)") && words.contains("every 50ms"),
             "{words}"
         );
-        assert_eq!(doubt(200), None);
+        assert!(doubt(50).is_some() && doubt(51).is_none());
         let causal = KnownProtocol::CausalSpartanX;
         assert_eq!(
             causal.doubt(&Settings::default(), Level::Bounded(Micros(1))),

@@ -10,9 +10,10 @@ use turnbuckle_core::{Micros, ReplicaId, ReplicaSet};
 struct Smoothed {
     time: u64,
     deviation: u64,
-    /// When the peer was asked last.
+    /// When the peer was asked last, and how many questions other peers had been asked by then.
     asked_at: Micros,
-    /// Whether it had not been asked for long by then: the next answer counts alone.
+    question: u64,
+    /// Whether the next answer counts alone, because the peer was passed over for long.
     is_old: bool,
 }
 
@@ -22,14 +23,17 @@ pub(crate) struct Latencies {
     known: BTreeMap<ReplicaId, Smoothed>,
     /// When each question was asked that has no answer yet. At most [`MAX_OPEN`]: the oldest are dropped.
     open: BTreeMap<(u64, ReplicaId), Micros>,
+    /// The number of questions so far.
+    questions: u64,
 }
 
 /// The shortest time after which another replica is asked, and the time while nothing was measured.
 const MIN_HEDGE: Micros = Micros(2_000);
 const FIRST_HEDGE: Micros = Micros::from_millis(100);
 
-/// A peer that was not asked for this long is measured again: it may answer sooner by now.
+/// A peer is measured again if it was not asked for this long, while others were asked this often: it may answer sooner by now.
 const REMEASURE: Micros = Micros::from_millis(10_000);
+const REMEASURE_QUESTIONS: u64 = 50;
 
 const MAX_OPEN: usize = 10_000;
 
@@ -40,9 +44,11 @@ impl Latencies {
             self.open.pop_first();
         }
         self.open.insert((operation, peer), now);
+        self.questions += 1;
+        let question = self.questions;
         if let Some(known) = self.known.get_mut(&peer) {
-            known.is_old |= is_outdated(known, now);
-            known.asked_at = now;
+            known.is_old |= is_outdated(known, now, question);
+            (known.asked_at, known.question) = (now, question);
         }
     }
 
@@ -68,6 +74,7 @@ impl Latencies {
             time: took.0,
             deviation: took.0 / 2,
             asked_at,
+            question: self.questions,
             is_old: false,
         };
         let known = self.known.entry(peer).or_insert(first);
@@ -85,9 +92,13 @@ impl Latencies {
         peers
     }
 
-    /// One of these peers that should be measured again, if there is one.
+    /// One of these peers that should be measured again, because it was passed over for long. `None` if there is none.
     pub fn outdated(&self, peers: ReplicaSet, now: Micros) -> Option<ReplicaId> {
-        let is_old = |peer: &ReplicaId| self.known.get(peer).is_some_and(|known| is_outdated(known, now));
+        let is_old = |peer: &ReplicaId| {
+            self.known
+                .get(peer)
+                .is_some_and(|known| is_outdated(known, now, self.questions))
+        };
         peers.iter().find(is_old)
     }
 
@@ -106,8 +117,8 @@ impl Latencies {
     }
 }
 
-fn is_outdated(known: &Smoothed, now: Micros) -> bool {
-    now.since(known.asked_at) > REMEASURE
+fn is_outdated(known: &Smoothed, now: Micros, questions: u64) -> bool {
+    now.since(known.asked_at) > REMEASURE && questions - known.question > REMEASURE_QUESTIONS
 }
 
 #[cfg(test)]
@@ -150,15 +161,35 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_was_not_asked_for_long_is_measured_again_and_one_that_was_never_asked_is_not() {
-        let mut latencies = measured(0..1, [80_000, 20_000]);
+    fn a_peer_that_was_passed_over_for_long_is_measured_again_and_its_past_forgotten() {
+        let mut latencies = measured(0..1, [20_000, 80_000]);
         let others: ReplicaSet = [B, C, ReplicaId(3)].into_iter().collect();
-        assert_eq!(latencies.outdated(others, REMEASURE), None);
         let later = Micros(REMEASURE.0 + 1);
-        latencies.asked(1, B, Micros(5));
+        for operation in 1..=REMEASURE_QUESTIONS + 1 {
+            assert_eq!(latencies.outdated(others, later), None);
+            latencies.asked(operation, B, later);
+        }
+        // One that was never asked is tried early anyway.
+        assert_eq!(latencies.outdated(others, REMEASURE), None);
         assert_eq!(latencies.outdated(others, later), Some(C));
-        latencies.asked(2, C, later);
+        latencies.asked(1_000, C, later);
         assert_eq!(latencies.outdated(others, later), None);
+        latencies.answered(1_000, C, Micros(later.0 + 10_000));
+        assert_eq!(latencies.nearest_first(ALL.into_iter().collect()), [C, B]);
+    }
+
+    /// A partition that is seldom read: no peer was asked for long, and none was passed over.
+    #[test]
+    fn what_is_known_of_a_peer_that_is_seldom_asked_is_kept() {
+        let mut latencies = Latencies::default();
+        for operation in 0..200 {
+            let now = Micros(operation * 2 * REMEASURE.0);
+            assert_eq!(latencies.outdated(ReplicaSet::one(B), now), None);
+            latencies.asked(operation, B, now);
+            latencies.answered(operation, B, Micros(now.0 + 20_000));
+        }
+        let hedge = latencies.hedge(ReplicaSet::one(B));
+        assert!((20_000..21_000).contains(&hedge.0), "{hedge}");
     }
 
     #[test]

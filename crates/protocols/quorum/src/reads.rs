@@ -20,6 +20,8 @@ pub(crate) struct Read {
     /// Why it is not answered by this replica alone, if its level allows that.
     fallback: Option<Freshness>,
     asked: ReplicaSet,
+    /// Those of the asked that were asked only to measure how long they take. If they answer, it counts.
+    measured: ReplicaSet,
     answered: ReplicaSet,
     /// Those of the asked that will not answer: they declined, or their links are down.
     lost: ReplicaSet,
@@ -50,8 +52,10 @@ impl Read {
         })
     }
 
+    /// Those whose answers the read waits for.
     fn outstanding(&self) -> ReplicaSet {
-        self.asked.minus(self.answered.union(self.lost))
+        self.asked
+            .minus(self.answered.union(self.lost).union(self.measured))
     }
 }
 
@@ -74,6 +78,7 @@ impl Quorum {
             needed,
             fallback,
             asked: me,
+            measured: ReplicaSet::default(),
             answered: me,
             lost: ReplicaSet::default(),
             known: known.unwrap_or_default(),
@@ -105,12 +110,20 @@ impl Quorum {
         }
         let more = self.latencies.nearest_first(self.links.minus(read.asked));
         if more.len() < missing {
-            return self.cannot_read(cx, operation);
+            if read.measured.is_empty() {
+                return self.cannot_read(cx, operation);
+            }
+            // From now on their answers are needed.
+            read.measured = ReplicaSet::default();
+            return self.go_on_reading(cx, operation);
         }
         let rest = more[missing..].iter().copied().collect();
         self.ask(cx, operation, &more[..missing]);
         if let Some(peer) = self.latencies.outdated(rest, cx.now.monotonic) {
             self.ask(cx, operation, &[peer]);
+            if let Some(read) = self.reads.get_mut(&operation) {
+                read.measured = read.measured.union(ReplicaSet::one(peer));
+            }
         }
     }
 
@@ -218,6 +231,7 @@ impl Quorum {
             && read.storing.is_none()
         {
             read.lost = read.lost.union(ReplicaSet::one(from.replica()));
+            read.measured = read.measured.without(from.replica());
             let name = cx.topology.replica_name(from.replica());
             read.declined = Some(format!("{name}: {why}"));
             self.go_on_reading(cx, operation);
@@ -231,9 +245,10 @@ impl Quorum {
         for operation in waiting {
             if let Some(read) = self.reads.get_mut(&operation)
                 && read.storing.is_none()
-                && read.outstanding().contains(peer)
+                && read.asked.minus(read.answered).contains(peer)
             {
                 read.lost = read.lost.union(ReplicaSet::one(peer));
+                read.measured = read.measured.without(peer);
                 self.go_on_reading(cx, operation);
             }
         }

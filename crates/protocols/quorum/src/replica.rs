@@ -196,8 +196,8 @@ impl Protocol for Quorum {
     fn doubt(config: &QuorumConfig, level: Level) -> Option<String> {
         match level {
             Level::Bounded(bound) if bound <= config.exchange => Some(format!(
-                "reads at {level} nearly always ask a majority: what one replica can prove is older than that most of the time, because replicas ask \
-                 each other every {} (exchange)",
+                "reads at {level} often ask a majority, and always if it is a round trip of that length away: replicas ask each other every {} \
+                 (exchange), and what one can prove by itself is up to that much older than a round trip",
                 config.exchange
             )),
             _ => None,

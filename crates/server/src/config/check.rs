@@ -248,18 +248,10 @@ fn check_members(
     sites: &[String],
     nodes: &[usize],
 ) -> Result<Members, Misplaced> {
-    let descriptor = protocol.descriptor();
-    let (min, max) = (
-        u64::from(!descriptor.leaves_sites_out),
-        u64::from(descriptor.max_members),
-    );
     let counts = given.of("site", sites.iter().map(String::as_str))?;
-    if counts.iter().any(|count| !(min..=max).contains(count)) || counts.iter().all(|&count| count == 0) {
-        return Err(given.wrong(match max {
-            1 => format!("1: a site has one replica of each partition with {protocol}"),
-            _ => format!("a whole number from 1 to {max}, or one for each site, of which some may be 0"),
-        }));
-    }
+    let members = protocol
+        .members(&counts)
+        .map_err(|expected| given.wrong(expected))?;
     let too_many =
         (sites.iter().zip(nodes).zip(&counts)).find(|((_, nodes), count)| **count > **nodes as u64);
     if let Some(((site, nodes), _)) = too_many {
@@ -267,8 +259,7 @@ fn check_members(
             "at most as many members as site {site} has nodes: {nodes}"
         )));
     }
-    let counts: Vec<u16> = counts.into_iter().map(|count| count as u16).collect();
-    Members::of(&counts).ok_or_else(|| given.wrong("numbers of members"))
+    Ok(members)
 }
 
 /// Checks the number of sites that each partition is placed at.

@@ -30,7 +30,9 @@ impl Claim {
                 held: Held::Unknown(why),
             };
         }
-        let found: Option<Vec<f64>> = self.numbers(experiment, results);
+        // What cannot be compared, such as nothing with nothing, does not hold.
+        let found = self.numbers(experiment, results);
+        let found = found.filter(|found| found.iter().all(|number| number.is_finite()));
         let ends = |found: Vec<f64>| {
             let min = found.iter().copied().reduce(f64::min)?;
             Some((min, found.iter().copied().reduce(f64::max)?))
@@ -97,6 +99,9 @@ impl Compare {
         let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
         let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let steps = numbers.windows(2).map(|pair| pair[1] / pair[0]);
+        if self == Compare::Step && !steps.clone().all(f64::is_finite) {
+            return f64::NAN;
+        }
         let rises = numbers.windows(2).map(|pair| pair[1] - pair[0]);
         match self {
             Compare::Rise => rises.fold(f64::NEG_INFINITY, f64::max),

@@ -57,10 +57,11 @@
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
 use super::measure::{Counted, What};
-use crate::protocols::check_parameters;
+use crate::protocols::{check_members, check_parameters};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     path::Path,
     str::FromStr,
 };
@@ -115,9 +116,15 @@ pub struct Measure {
 }
 
 /// One site of a scenario.
-enum OneSite {
-    Named(String),
-    /// The one whose name is the label of the value on the axis at this place.
+struct OneSite {
+    named: SiteName,
+    /// Its place in the file.
+    place: Range<usize>,
+}
+
+enum SiteName {
+    Itself(String),
+    /// The label of the value on the axis at this place.
     OnAxis(usize),
 }
 
@@ -195,9 +202,9 @@ impl Experiment {
     }
 
     fn site<'a>(&'a self, measure: &'a Measure, point: &[usize]) -> Option<&'a str> {
-        Some(match measure.site.as_ref()? {
-            OneSite::Named(name) => name,
-            &OneSite::OnAxis(axis) => &self.axes[axis].values[point[axis]].label,
+        Some(match &measure.site.as_ref()?.named {
+            SiteName::Itself(name) => name,
+            &SiteName::OnAxis(axis) => &self.axes[axis].values[point[axis]].label,
         })
     }
 }
@@ -264,13 +271,17 @@ impl MeasureTable {
         if let Some(site) = self.site.as_ref().filter(|_| !self.what.has_sites()) {
             return Err(site.wrong("no site: there are numbers of one site for reads and writes only"));
         }
-        let site = self.site.map(|site| match site.text().strip_prefix('$') {
-            None => Ok(OneSite::Named(site.text().into())),
-            Some(name) => {
-                let place = place_of(name, axes.iter().map(|axis| axis.name.as_str()));
-                let wrong = |expected| site.wrong(format!("the name of a site, or $ and {expected}"));
-                place.map(OneSite::OnAxis).map_err(wrong)
-            }
+        let site = self.site.map(|site| {
+            let named = match site.text().strip_prefix('$') {
+                None => SiteName::Itself(site.text().into()),
+                Some(name) => {
+                    let place = place_of(name, axes.iter().map(|axis| axis.name.as_str()));
+                    let wrong = |expected| site.wrong(format!("the name of a site, or $ and {expected}"));
+                    SiteName::OnAxis(place.map_err(wrong)?)
+                }
+            };
+            let place = site.place();
+            Ok(OneSite { named, place })
         });
         Ok(Measure {
             name: self.name.text().into(),
@@ -316,7 +327,14 @@ impl Experiment {
         let file: File = document.decode()?;
         let experiment = file.check(name, text).map_err(|wrong| document.report(wrong))?;
         for point in experiment.points() {
-            experiment.scenario(&point)?;
+            let scenario = experiment.scenario(&point)?;
+            let of_protocols = experiment.protocols.iter();
+            let mut checked = of_protocols
+                .map(|protocol| check_members(protocol.known, &scenario, &["scenario", "members"]))
+                .chain([experiment.check_sites(&point, &scenario)]);
+            if let Some(Err(wrong)) = checked.find(Result::is_err) {
+                return Err(document.report(wrong));
+            }
         }
         Ok(experiment)
     }
@@ -330,6 +348,21 @@ impl Experiment {
                 .flat_map(|point| (0..axis.values.len()).map(move |place| with(point, place)))
                 .collect()
         })
+    }
+
+    /// Checks that the sites of measures are sites of the scenario at a point.
+    fn check_sites(&self, point: &[usize], scenario: &Scenario) -> Result<(), Misplaced> {
+        for measure in &self.measures {
+            let strange = self.site(measure, point).filter(|&site| {
+                let mut sites = scenario.world.sites.iter();
+                !sites.any(|known| known == site)
+            });
+            if let (Some(strange), Some(site)) = (strange, &measure.site) {
+                let expected = format!("a site of the scenario: {}", scenario.world.sites.join(", "));
+                return Err(Misplaced::at(site.place.clone(), quote(strange), expected));
+            }
+        }
+        Ok(())
     }
 
     /// The scenario at a point.
@@ -362,9 +395,14 @@ impl Experiment {
         })
     }
 
-    /// A placeholder that no axis replaces.
+    /// A placeholder that no axis replaces. That of a measure's site is not replaced in the text.
     fn left_over(&self, text: &str) -> Option<Misplaced> {
-        let begin = text.find("\"$")?;
+        let is_site = |&begin: &usize| {
+            let before = text[..begin].trim_end().strip_suffix('=').map(str::trim_end);
+            before.is_some_and(|before| before.ends_with("\nsite"))
+        };
+        let mut found = text.match_indices("\"$").map(|(begin, _)| begin);
+        let begin = found.find(|begin| !is_site(begin))?;
         let found: String = text[begin + 1..].chars().take_while(|&c| c != '"').collect();
         let known = self.axes.iter().flat_map(|axis| {
             let fields = axis.values.iter().flat_map(|value| value.literals.keys());
@@ -556,6 +594,10 @@ impl Experiment {
                 return Err(Misplaced::of_field(place, &["to_at"], "a second point", expected));
             }
             _ => {}
+        }
+        if claim.to.is_none() && claim.to_at.as_ref().is_some_and(BTreeMap::is_empty) {
+            let expected = "another value of some axis: it would be compared with itself";
+            return Err(Misplaced::of_field(place, &["to_at"], "nothing", expected));
         }
         let of = protocol(&claim.of)?;
         let to = claim.to.as_ref().map(protocol).transpose()?;

@@ -204,6 +204,26 @@ fn points_are_compared_with_points_and_numbers_are_those_of_a_site_or_of_the_tra
     );
 }
 
+/// The site of a measure is a placeholder that stays in the text. What is wrong elsewhere is said all the same.
+#[test]
+fn a_measure_of_the_site_of_an_axis_hides_nothing_that_is_wrong() {
+    let wrong = LEVELS.replace("duration = \"3s\"", "duration = 3");
+    let error = file::Experiment::parse("t", &wrong)
+        .err()
+        .expect("it is refused")
+        .to_string();
+    assert!(error.contains("scenario.duration: found integer `3`"), "{error}");
+    let wrong = LEVELS.replace("{ label = \"b\", x = 2 }", "{ label = \"z\", x = 2 }");
+    let error = file::Experiment::parse("t", &wrong)
+        .err()
+        .expect("it is refused")
+        .to_string();
+    assert!(
+        error.contains("found \"z\"; expected a site of the scenario: a, b, c"),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
     let mut experiment = small();
@@ -328,6 +348,21 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             "what = \"visibility mean\"",
             "what = \"read mean\"\nsite = \"$where\"",
             "13: measure[visibility].site: found \"$where\"; expected the name of a site, or $ and one of delay, think",
+        ),
+        (
+            "what = \"visibility mean\"",
+            "what = \"read mean\"\nsite = \"c\"",
+            "13: measure[visibility].site: found \"c\"; expected a site of the scenario: a, b",
+        ),
+        (
+            "\"growth\"\nof = \"causalspartanx\"",
+            "\"ratio\"\nof = \"causalspartanx\"\nto_at = {}",
+            "18: claim[1].to_at: found nothing; expected another value of some axis",
+        ),
+        (
+            "duration = \"1s\"",
+            "duration = \"1s\"\nnodes_per_site = 2\nmembers = { a = 2, b = 1 }",
+            "23: scenario.members: found 2,1; expected 1: a site has one replica of each partition with causalspartanx",
         ),
         (
             "least = 5",

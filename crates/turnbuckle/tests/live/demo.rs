@@ -163,7 +163,7 @@ pub fn shell(script: &str, options: &[&str]) -> String {
 #[test]
 fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
     let script = "SET greeting hello\nmove c\nGET greeting\na GET greeting AT eventual\nMGET greeting none\n\
-                  b> STRLEN greeting\nGET \"open\nNOSUCH 1\ncut a\nmove z\nuse nowhere\nuse eventual\n\
+                  b> STRLEN greeting\nGET \"open\nNOSUCH 1\ncut\ncut z\nmove z\nuse nowhere\nuse eventual\n\
                   a KEYSPACE INFO\nquit\nGET never\n";
     let said = shell(script, &["--wan", "off"]);
     for expected in [
@@ -176,7 +176,8 @@ fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
         "c> b> STRLEN greeting\n(integer) ",
         "c> GET \"open\n(error) unbalanced quotes",
         "c> NOSUCH 1\n(error) ERR unknown command",
-        "c> cut a\n(error) expected two sites, such as 'cut a c'",
+        "c> cut\n(error) expected two sites, such as 'cut a c', or one that is cut off, such as 'cut c'",
+        "c> cut z\n(error) there is no site 'z'; expected one of a, b, c",
         "c> move z\n(error) there is no site 'z'; expected one of a, b, c",
         "c> use nowhere\n(error) site c: NOKEYSPACE",
         "c> use eventual\nOK\n",
@@ -190,7 +191,7 @@ fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
 /// The comment in the eventual keyspace is nearly always seen alone; a machine that stands still for long might show both.
 #[test]
 fn a_shell_plays_the_album_and_puts_the_delays_back() {
-    let said = shell("album\nwan\ncut a c\nheal a c\n", &[]);
+    let said = shell("album\nwan\ncut a c\nheal a c\ncut b\n", &[]);
     let (_, causal) = said.split_once("keyspace causal").expect(&said);
     assert!(
         causal.contains("The comment was shown once its photo was there."),
@@ -201,6 +202,8 @@ fn a_shell_plays_the_album_and_puts_the_delays_back() {
     assert!(said.contains(&format!("> wan\n{delays}")), "{said}");
     assert!(said.contains("a <-> c  75ms~7ms  CUT\n"), "{said}");
     assert!(said.contains(&format!("> heal a c\n{delays}")), "{said}");
+    let cut_off = "> cut b\na <-> b  40ms~4ms  CUT\na <-> c  75ms~7ms\nb <-> c  60ms~6ms  CUT\n";
+    assert!(said.contains(cut_off), "{said}");
 }
 
 #[test]
