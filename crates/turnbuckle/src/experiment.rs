@@ -4,6 +4,7 @@
 //! claims. Each of its points is one run of the simulated world; nothing depends on the machine, so the same binary prints the same
 //! numbers everywhere. The files are in the binary.
 mod claim;
+mod compare;
 mod file;
 mod measure;
 mod report;

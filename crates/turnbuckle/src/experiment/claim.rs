@@ -1,8 +1,33 @@
 //! The claims of a paper, compared with what was measured.
 use super::{
-    file::{Claim, Compare, Experiment},
+    compare::Compare,
+    file::{Experiment, place_of},
     results::Results,
 };
+use serde::Deserialize;
+use std::{collections::BTreeMap, ops::Range};
+use toml::Spanned;
+use turnbuckle_document::{Misplaced, Word, quote};
+
+/// A claim of the paper.
+pub struct Claim {
+    pub words: String,
+    /// The place of the measure.
+    pub measure: usize,
+    pub compare: Compare,
+    /// The places of protocols. `to` is set if two numbers are compared.
+    pub of: usize,
+    pub to: Option<usize>,
+    /// For each axis the place of the value at which the second number is. `None`: where the first one is.
+    pub to_at: Vec<Option<usize>>,
+    /// For each axis the place of the value that the claim is about. `None`: all values.
+    pub at: Vec<Option<usize>>,
+    pub paper: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    pub differs: Option<String>,
+    pub beyond: Option<String>,
+}
 
 /// The verdict on a claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,29 +110,109 @@ impl Claim {
     }
 }
 
-impl Compare {
-    fn two(self, of: f64, to: f64) -> f64 {
-        match self {
-            Compare::Ratio => of / to,
-            Compare::LowerBy => 100.0 * (1.0 - of / to),
-            _ => of - to,
-        }
-    }
+// ---- the text -------------------------------------------------------------------------------------------------
 
-    fn along(self, numbers: &[f64]) -> f64 {
-        let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
-        let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
-        let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let steps = numbers.windows(2).map(|pair| pair[1] / pair[0]);
-        if self == Compare::Step && !steps.clone().all(f64::is_finite) {
-            return f64::NAN;
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimTable {
+    words: String,
+    measure: Word<String>,
+    compare: Word<Compare>,
+    of: Word<String>,
+    to: Option<Word<String>>,
+    #[serde(default)]
+    at: BTreeMap<Spanned<String>, Word<String>>,
+    to_at: Option<BTreeMap<Spanned<String>, Word<String>>>,
+    paper: Option<f64>,
+    #[serde(rename = "least")]
+    min: Option<f64>,
+    #[serde(rename = "most")]
+    max: Option<f64>,
+    differs: Option<String>,
+    beyond: Option<String>,
+}
+
+impl ClaimTable {
+    /// The claim, if the experiment has what it names. `place` is that of its table in the file.
+    pub fn check(self, place: Range<usize>, experiment: &Experiment) -> Result<Claim, Misplaced> {
+        let claim = self;
+        let compare = *claim.compare;
+        let protocol = |given: &Word<String>| {
+            let names = experiment.protocols.iter().map(|protocol| protocol.name.as_str());
+            place_of(given.text(), names).map_err(|expected| given.wrong(expected))
+        };
+        let measures = experiment.measures.iter().map(|measure| measure.name.as_str());
+        let measure =
+            place_of(claim.measure.text(), measures).map_err(|expected| claim.measure.wrong(expected))?;
+        if experiment.measures[measure].what.is_distribution() {
+            return Err(claim.measure.wrong("a measure that is a number"));
         }
-        let rises = numbers.windows(2).map(|pair| pair[1] - pair[0]);
-        match self {
-            Compare::Rise => rises.fold(f64::NEG_INFINITY, f64::max),
-            Compare::Spread => max / min,
-            Compare::Growth => last / first,
-            _ => steps.fold(f64::INFINITY, f64::min),
+        if claim.min.is_none() && claim.max.is_none() {
+            return Err(Misplaced::missing(place, "least", "least, most or both"));
         }
+        match (&claim.to, &claim.to_at) {
+            (None, None) if compare.takes_two() => {
+                let expected = format!(
+                    "a second protocol, or to_at: {} compares two numbers",
+                    compare.name()
+                );
+                return Err(Misplaced::missing(place, "to", expected));
+            }
+            (Some(to), _) if !compare.takes_two() => {
+                return Err(to.wrong(format!("no second protocol: {} is about one", compare.name())));
+            }
+            (None, Some(_)) if !compare.takes_two() => {
+                let expected = format!("none: {} is about one", compare.name());
+                return Err(Misplaced::of_field(place, &["to_at"], "a second point", expected));
+            }
+            _ => {}
+        }
+        if claim.to.is_none() && claim.to_at.as_ref().is_some_and(BTreeMap::is_empty) {
+            let expected = "another value of some axis: it would be compared with itself";
+            return Err(Misplaced::of_field(place, &["to_at"], "nothing", expected));
+        }
+        let of = protocol(&claim.of)?;
+        let to = claim.to.as_ref().map(protocol).transpose()?;
+        let to_at = claim.to_at.as_ref().map(|at| check_at(experiment, compare, at));
+        Ok(Claim {
+            measure,
+            compare,
+            of,
+            to: to.or(claim.to_at.as_ref().map(|_| of)),
+            to_at: to_at.unwrap_or_else(|| Ok(vec![None; experiment.axes.len()]))?,
+            at: check_at(experiment, compare, &claim.at)?,
+            words: claim.words,
+            paper: claim.paper,
+            min: claim.min,
+            max: claim.max,
+            differs: claim.differs,
+            beyond: claim.beyond,
+        })
     }
+}
+
+/// For each axis the place of the value that a claim is about.
+fn check_at(
+    experiment: &Experiment,
+    compare: Compare,
+    given: &BTreeMap<Spanned<String>, Word<String>>,
+) -> Result<Vec<Option<usize>>, Misplaced> {
+    let mut at = vec![None; experiment.axes.len()];
+    for (axis, label) in given {
+        let wrong = |expected| Misplaced::at(axis.span(), quote(axis.get_ref()), expected);
+        let names = experiment.axes.iter().map(|axis| axis.name.as_str());
+        let place = place_of(axis.get_ref(), names).map_err(wrong)?;
+        if place == 0 && compare.is_along_x() {
+            return Err(wrong(format!(
+                "another axis than x: {} is about all values of x",
+                compare.name()
+            )));
+        }
+        let labels = experiment.axes[place]
+            .values
+            .iter()
+            .map(|value| value.label.as_str());
+        at[place] = Some(place_of(label.text(), labels).map_err(|expected| label.wrong(expected))?);
+    }
+    Ok(at)
 }

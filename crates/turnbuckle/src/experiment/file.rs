@@ -56,14 +56,16 @@
 //!
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
-use super::measure::{Counted, What};
+use super::{
+    claim::{Claim, ClaimTable},
+    measure::{Counted, What},
+};
 use crate::protocols::{check_members, check_parameters};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::Path,
-    str::FromStr,
 };
 use toml::{Spanned, Value};
 use turnbuckle_check::Scale;
@@ -128,68 +130,6 @@ enum SiteName {
     OnAxis(usize),
 }
 
-/// A claim of the paper. See [`super::claim`].
-pub struct Claim {
-    pub words: String,
-    /// The place of the measure.
-    pub measure: usize,
-    pub compare: Compare,
-    /// The places of protocols. `to` is set if two numbers are compared.
-    pub of: usize,
-    pub to: Option<usize>,
-    /// For each axis the place of the value at which the second number is. `None`: where the first one is.
-    pub to_at: Vec<Option<usize>>,
-    /// For each axis the place of the value that the claim is about. `None`: all values.
-    pub at: Vec<Option<usize>>,
-    pub paper: Option<f64>,
-    pub min: Option<f64>,
-    pub max: Option<f64>,
-    pub differs: Option<String>,
-    pub beyond: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compare {
-    Value,
-    Ratio,
-    Difference,
-    LowerBy,
-    Spread,
-    Growth,
-    Step,
-    Rise,
-}
-
-const COMPARES: [(&str, Compare); 8] = [
-    ("value", Compare::Value),
-    ("ratio", Compare::Ratio),
-    ("difference", Compare::Difference),
-    ("lower-by", Compare::LowerBy),
-    ("spread", Compare::Spread),
-    ("growth", Compare::Growth),
-    ("step", Compare::Step),
-    ("rise", Compare::Rise),
-];
-
-impl Compare {
-    pub fn takes_two(self) -> bool {
-        matches!(self, Compare::Ratio | Compare::Difference | Compare::LowerBy)
-    }
-
-    /// Whether it is about all values of x.
-    pub fn is_along_x(self) -> bool {
-        matches!(
-            self,
-            Compare::Spread | Compare::Growth | Compare::Step | Compare::Rise
-        )
-    }
-
-    pub fn name(self) -> &'static str {
-        let found = COMPARES.iter().find(|(_, compare)| *compare == self);
-        found.map_or("", |(name, _)| name)
-    }
-}
-
 impl Experiment {
     /// The number for a run at a point.
     pub fn number(&self, measure: &Measure, point: &[usize], run: &Counted) -> Option<f64> {
@@ -206,16 +146,6 @@ impl Experiment {
             SiteName::Itself(name) => name,
             &SiteName::OnAxis(axis) => &self.axes[axis].values[point[axis]].label,
         })
-    }
-}
-
-impl FromStr for Compare {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Compare, String> {
-        let found = COMPARES.iter().find(|(known, _)| *known == name);
-        let expected = || format!("expected one of {}", COMPARES.map(|(name, _)| name).join(", "));
-        found.map(|&(_, compare)| compare).ok_or_else(expected)
     }
 }
 
@@ -291,26 +221,6 @@ impl MeasureTable {
             site: site.transpose()?,
         })
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClaimTable {
-    words: String,
-    measure: Word<String>,
-    compare: Word<Compare>,
-    of: Word<String>,
-    to: Option<Word<String>>,
-    #[serde(default)]
-    at: BTreeMap<Spanned<String>, Word<String>>,
-    to_at: Option<BTreeMap<Spanned<String>, Word<String>>>,
-    paper: Option<f64>,
-    #[serde(rename = "least")]
-    min: Option<f64>,
-    #[serde(rename = "most")]
-    max: Option<f64>,
-    differs: Option<String>,
-    beyond: Option<String>,
 }
 
 /// The most runs of an experiment.
@@ -500,7 +410,10 @@ impl File {
             is_quick: false,
             text: text.into(),
         };
-        let claims = self.claim.into_iter().map(|claim| experiment.check(claim));
+        let claims = self.claim.into_iter().map(|claim| {
+            let place = claim.span();
+            claim.into_inner().check(place, &experiment)
+        });
         experiment.claims = claims.collect::<Result<_, _>>()?;
         Ok(experiment)
     }
@@ -553,91 +466,9 @@ fn axis_value(value: Spanned<Value>) -> Result<AxisValue, Misplaced> {
 }
 
 /// The place of a name in a list of names.
-fn place_of<'a>(given: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
+pub fn place_of<'a>(given: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
     names.clone().position(|name| name == given).ok_or_else(|| {
         let names: Vec<&str> = names.collect();
         format!("one of {}", names.join(", "))
     })
-}
-
-impl Experiment {
-    fn check(&self, table: Spanned<ClaimTable>) -> Result<Claim, Misplaced> {
-        let place = table.span();
-        let claim = table.into_inner();
-        let compare = *claim.compare;
-        let protocol = |given: &Word<String>| {
-            let names = self.protocols.iter().map(|protocol| protocol.name.as_str());
-            place_of(given.text(), names).map_err(|expected| given.wrong(expected))
-        };
-        let measures = self.measures.iter().map(|measure| measure.name.as_str());
-        let measure =
-            place_of(claim.measure.text(), measures).map_err(|expected| claim.measure.wrong(expected))?;
-        if self.measures[measure].what.is_distribution() {
-            return Err(claim.measure.wrong("a measure that is a number"));
-        }
-        if claim.min.is_none() && claim.max.is_none() {
-            return Err(Misplaced::missing(place, "least", "least, most or both"));
-        }
-        match (&claim.to, &claim.to_at) {
-            (None, None) if compare.takes_two() => {
-                let expected = format!(
-                    "a second protocol, or to_at: {} compares two numbers",
-                    compare.name()
-                );
-                return Err(Misplaced::missing(place, "to", expected));
-            }
-            (Some(to), _) if !compare.takes_two() => {
-                return Err(to.wrong(format!("no second protocol: {} is about one", compare.name())));
-            }
-            (None, Some(_)) if !compare.takes_two() => {
-                let expected = format!("none: {} is about one", compare.name());
-                return Err(Misplaced::of_field(place, &["to_at"], "a second point", expected));
-            }
-            _ => {}
-        }
-        if claim.to.is_none() && claim.to_at.as_ref().is_some_and(BTreeMap::is_empty) {
-            let expected = "another value of some axis: it would be compared with itself";
-            return Err(Misplaced::of_field(place, &["to_at"], "nothing", expected));
-        }
-        let of = protocol(&claim.of)?;
-        let to = claim.to.as_ref().map(protocol).transpose()?;
-        let to_at = claim.to_at.as_ref().map(|at| self.check_at(compare, at));
-        Ok(Claim {
-            measure,
-            compare,
-            of,
-            to: to.or(claim.to_at.as_ref().map(|_| of)),
-            to_at: to_at.unwrap_or_else(|| Ok(vec![None; self.axes.len()]))?,
-            at: self.check_at(compare, &claim.at)?,
-            words: claim.words,
-            paper: claim.paper,
-            min: claim.min,
-            max: claim.max,
-            differs: claim.differs,
-            beyond: claim.beyond,
-        })
-    }
-
-    /// For each axis the place of the value that a claim is about.
-    fn check_at(
-        &self,
-        compare: Compare,
-        given: &BTreeMap<Spanned<String>, Word<String>>,
-    ) -> Result<Vec<Option<usize>>, Misplaced> {
-        let mut at = vec![None; self.axes.len()];
-        for (axis, label) in given {
-            let wrong = |expected| Misplaced::at(axis.span(), quote(axis.get_ref()), expected);
-            let names = self.axes.iter().map(|axis| axis.name.as_str());
-            let place = place_of(axis.get_ref(), names).map_err(wrong)?;
-            if place == 0 && compare.is_along_x() {
-                return Err(wrong(format!(
-                    "another axis than x: {} is about all values of x",
-                    compare.name()
-                )));
-            }
-            let labels = self.axes[place].values.iter().map(|value| value.label.as_str());
-            at[place] = Some(place_of(label.text(), labels).map_err(|expected| label.wrong(expected))?);
-        }
-        Ok(at)
-    }
 }

@@ -1,7 +1,8 @@
 //! The report of an experiment: as tables, as figures, as JSON.
 use super::{
-    claim::{Held, Verdict},
-    file::{Claim, Experiment, Measure},
+    claim::{Claim, Held, Verdict},
+    compare::Compare,
+    file::{Experiment, Measure},
     results::Results,
 };
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
@@ -324,7 +325,7 @@ fn line(claim: &Claim, verdict: &Verdict) -> String {
         Held::No => format!("not held: {}", claim.words),
         Held::Unknown(why) => format!("does not count: {} ({why})", claim.words),
     };
-    let unit = if claim.compare == super::file::Compare::LowerBy {
+    let unit = if claim.compare == Compare::LowerBy {
         " %"
     } else {
         ""

@@ -1,5 +1,5 @@
 use super::*;
-use file::Compare;
+use compare::Compare;
 use std::collections::BTreeSet;
 
 /// All files under `experiments/`, by their names.
