@@ -44,9 +44,10 @@ bench:
 	$(CARGO) bench -p turnbuckle-check --bench check
 	$(CARGO) bench -p turnbuckle-sim --bench events
 
+# That a claim does not hold (exit code 1) is a result like any other: the page says which.
 figures:
 	$(CARGO) run --release --quiet -- experiment run --into docs/experiments.md \
-		$$($(CARGO) run --release --quiet -- experiment list | cut -d ' ' -f 1) >/dev/null
+		$$($(CARGO) run --release --quiet -- experiment list | cut -d ' ' -f 1) >/dev/null; test $$? -le 1
 
 planted:
 	$(CARGO) run --release --quiet -- sim --hunt --into docs/simulation.md --of "$$(git log -1 --format='commit %h of %cs')"

@@ -72,6 +72,8 @@ pub struct Axis {
     pub label: String,
     /// How numbers become lengths.
     pub scale: Scale,
+    /// The names of the places 1, 2, .., from left to right, for an axis that has names and no numbers.
+    pub names: Vec<String>,
 }
 
 impl Axis {
@@ -80,6 +82,15 @@ impl Axis {
         Axis {
             label: label.into(),
             scale,
+            names: Vec::new(),
+        }
+    }
+
+    /// Creates one of the places 1, 2, .., which have names.
+    pub fn of_names(label: impl Into<String>, names: Vec<String>) -> Axis {
+        Axis {
+            names,
+            ..Axis::new(label, Scale::Linear)
         }
     }
 }
@@ -226,6 +237,17 @@ impl Range {
         }
     }
 
+    /// An axis of this number of places: 1, 2, and so on.
+    fn of_places(count: usize, pixels: (f64, f64)) -> Range {
+        Range {
+            scale: Scale::Linear,
+            from: 0.5,
+            to: count as f64 + 0.5,
+            step: 1.0,
+            pixels,
+        }
+    }
+
     fn pixel(&self, number: f64) -> Option<f64> {
         let share = (place(self.scale, number)? - self.from) / (self.to - self.from);
         Some(self.pixels.0 + share * (self.pixels.1 - self.pixels.0))
@@ -304,7 +326,10 @@ impl Plot {
         let down = LINE * lines.saturating_sub(1) as f64 + labels;
         let (top, bottom, height) = (TOP + down, BOTTOM + down, HEIGHT + down);
         let all = || self.series.iter().flat_map(|series| &series.points);
-        let x = Range::of(self.x.scale, all().map(|point| point.0), (LEFT, RIGHT));
+        let x = match self.x.names.len() {
+            0 => Range::of(self.x.scale, all().map(|point| point.0), (LEFT, RIGHT)),
+            count => Range::of_places(count, (LEFT, RIGHT)),
+        };
         let y = Range::of(self.y.scale, all().map(|point| point.1), (bottom, top));
         let font = " font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\"";
         let mut svg = Svg::new(WIDTH, height, font);
@@ -320,9 +345,9 @@ impl Plot {
             &format!("middle\" transform=\"translate(20 {turned}) rotate(-90)"),
             &self.y.label,
         );
-        for (at, says) in x.ticks() {
+        for (at, down, says) in self.ticks_of_x(&x) {
             line(&mut svg, (at, bottom), (at, bottom + 5.0), "#222");
-            text(&mut svg, (at, bottom + 20.0), "middle", &says);
+            text(&mut svg, (at, bottom + 20.0 + down), "middle", &says);
         }
         for (at, says) in y.ticks() {
             line(&mut svg, (LEFT, at), (RIGHT, at), "#ddd");
@@ -356,6 +381,22 @@ impl Plot {
             self.legend_entry(&mut svg, entry.series, at);
         }
         svg.finish()
+    }
+
+    /// Where the ticks of x are, how much lower than usual their labels are, and the labels. Names that have no room beside each other are on two lines.
+    fn ticks_of_x(&self, x: &Range) -> Vec<(f64, f64, String)> {
+        let names = &self.x.names;
+        if names.is_empty() {
+            return x.ticks().into_iter().map(|(at, says)| (at, 0.0, says)).collect();
+        }
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let is_narrow = (longest + 1) as f64 * LETTER * names.len() as f64 > RIGHT - LEFT;
+        let tick = |(place, name): (usize, &String)| {
+            let down = if is_narrow && place % 2 == 1 { 13.0 } else { 0.0 };
+            let at = x.pixel((place + 1) as f64).unwrap_or(LEFT);
+            (at, down, name.clone())
+        };
+        names.iter().enumerate().map(tick).collect()
     }
 
     fn look(&self, series: usize) -> &'static Look {

@@ -161,3 +161,33 @@ fn what_cannot_be_drawn_is_left_out() {
     }
     assert!(plot(Scale::Log, Vec::new()).contains("nothing to show"));
 }
+
+#[test]
+fn an_axis_of_names_has_them_at_equal_distances_and_on_two_lines_if_they_are_long() {
+    let plot = |names: Vec<String>| Plot {
+        title: "t".into(),
+        x: Axis::of_names("level", names.clone()),
+        y: Axis::new("ms", Scale::Linear),
+        series: vec![Series::new(
+            "a",
+            Shape::Points,
+            (1..=names.len()).map(|place| (place as f64, 1.0)).collect(),
+        )],
+        note: String::new(),
+        labels: Vec::new(),
+    };
+    let short = plot(vec!["one".into(), "all".into()]).svg();
+    // Half a place from each end of 80 to 690.
+    for tick in ["x=\"232.5\" y=\"360.0\"", "x=\"537.5\" y=\"360.0\""] {
+        assert!(short.contains(tick), "{short}");
+    }
+    assert!(
+        short.contains(">one<") && short.contains(">all<") && !short.contains("y=\"373.0\""),
+        "{short}"
+    );
+    let long = plot(vec!["a name of thirty characters <&>".into(); 4]).svg();
+    assert!(
+        long.contains("y=\"373.0\"") && long.contains("&lt;&amp;&gt;"),
+        "{long}"
+    );
+}

@@ -9,7 +9,7 @@
 //! [x]                                 # from left to right
 //! name = "skew"
 //! label = "clock skew, ms"            # default: its name
-//! values = ["0ms", "10ms"]            # numbers, times, or tables: see below
+//! values = ["0ms", "10ms"]            # numbers, times, or tables: see below. Tables whose x are 1, 2, .. have names, and no numbers, on the axis
 //!
 //! [[axis]]                            # any more; each of their values makes columns and figures of its own. A field of one may be
 //!                                     # "$skew": the value of another axis
@@ -98,6 +98,15 @@ pub struct Axis {
     pub name: String,
     pub label: String,
     pub values: Vec<AxisValue>,
+}
+
+impl Axis {
+    /// Whether its values are names, and their places are only 1, 2, and so on.
+    pub fn has_names(&self) -> bool {
+        let mut values = self.values.iter().enumerate();
+        let is_number = |label: &str| label.parse::<f64>().is_ok() || label.parse::<Offset>().is_ok();
+        values.all(|(place, value)| value.x == (place + 1) as f64 && !is_number(&value.label))
+    }
 }
 
 pub struct AxisValue {

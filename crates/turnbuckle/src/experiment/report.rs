@@ -217,8 +217,8 @@ impl<'a> Report<'a> {
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             let protocol = &self.experiment.protocols[curve.protocol];
-            // Two points make no curve.
-            let shape = if points.len() < 3 {
+            // Two points make no curve, and neither do numbers of names.
+            let shape = if points.len() < 3 || x.has_names() {
                 Shape::Points
             } else {
                 Shape::Line
@@ -227,7 +227,13 @@ impl<'a> Report<'a> {
         });
         Plot {
             title: self.title(measure, at),
-            x: Axis::new(x.label.clone(), Scale::Linear),
+            x: match x.has_names() {
+                true => Axis::of_names(
+                    &x.label,
+                    x.values.iter().map(|value| value.label.clone()).collect(),
+                ),
+                false => Axis::new(x.label.clone(), Scale::Linear),
+            },
             y: Axis::new(measure.label.clone(), measure.scale),
             series: series.collect(),
             note: self.experiment.note(),
