@@ -162,7 +162,7 @@ fn list() -> Result<(), Failure> {
     let mut lines = Vec::new();
     for (name, text) in EXPERIMENTS {
         let experiment = parse(name, text)?;
-        lines.push(format!("{name:<15} {}", experiment.title));
+        lines.push(format!("{name:<18}  {}", experiment.title));
     }
     say(&lines.join("\n"))
 }
