@@ -86,9 +86,12 @@ impl VersionRecord {
         Hlc(self.at)
     }
 
-    /// The replica that stamped it: see [`crate::Wire::replicas`].
+    /// The replica that stamped it, if there is a version: see [`crate::Wire::replicas`].
     pub fn replicas(&self) -> ReplicaSet {
-        ReplicaSet::one(ReplicaId(self.replica as u16))
+        match self.at {
+            0 => ReplicaSet::default(),
+            _ => ReplicaSet::one(ReplicaId(self.replica as u16)),
+        }
     }
 }
 
