@@ -193,7 +193,7 @@ fn numbers_of_members_by_site_are_agreed_on_and_impossible_ones_are_refused() {
         (Some(0), vec![]),
         (Some(9), vec![]),
         (None, vec![1, 70_000]),
-        (None, vec![1, 2].repeat(400)),
+        (None, [1, 2].repeat(400)),
     ] {
         let said = KeyspaceSaid {
             members,
