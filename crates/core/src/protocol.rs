@@ -42,8 +42,8 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
-    /// What an operator should know of operations at this level with this configuration, if that is a surprise: that they can seldom be carried out as cheaply as
-    /// the level's name says.
+    /// What an operator should know of operations at this level with this configuration, if that is a surprise: that they often cost more than the
+    /// level's name says.
     fn doubt(_config: &Self::Config, _level: Level) -> Option<String> {
         None
     }

@@ -302,15 +302,17 @@ impl Topology {
 
     /// The sites at which a partition is placed: those that have members. If it is at a number of them only, its first site is the partition's number modulo
     /// the number of sites, and the next sites follow, around the end.
-    pub fn sites_of(&self, partition: u16) -> impl Iterator<Item = SiteId> + use<> {
-        let (count, first) = (self.sites.len() as u16, partition);
-        let first = match self.replica_sites == count {
-            true => 0,
-            false => first,
-        };
-        let sites = (0..self.replica_sites).map(move |place| SiteId((first % count + place) % count));
-        let members = self.members.clone();
-        sites.filter(move |&site| members.at(site) > 0)
+    pub fn sites_of(&self, partition: u16) -> impl Iterator<Item = SiteId> + use<'_> {
+        let (count, first) = (self.sites.len() as u16, self.first_site_of(partition));
+        let sites = (0..self.replica_sites).map(move |place| SiteId((first + place) % count));
+        sites.filter(|&site| self.members.at(site) > 0)
+    }
+
+    fn first_site_of(&self, partition: u16) -> u16 {
+        match self.some_sites() {
+            None => 0,
+            Some(_) => partition % self.sites.len() as u16,
+        }
     }
 
     /// Whether each partition is placed at all sites.
@@ -390,10 +392,11 @@ impl Topology {
 
     /// Whether such a server exists.
     pub fn contains(&self, server: ServerId) -> bool {
-        usize::from(server.site.0) < self.sites.len()
+        let count = self.sites.len() as u16;
+        server.site.0 < count
             && server.partition < self.partitions
             && server.member < self.members.at(server.site)
-            && self.sites_of(server.partition).any(|site| site == server.site)
+            && (server.site.0 + count - self.first_site_of(server.partition)) % count < self.replica_sites
     }
 
     /// The partition that holds a hash slot. Partitions are contiguous ranges of slots, of sizes as equal as possible.
@@ -439,6 +442,35 @@ mod tests {
         };
         assert!(topology.contains(server(0, 1)) && topology.contains(server(2, 0)));
         assert!(!topology.contains(server(1, 0)) && !topology.contains(server(2, 1)));
+    }
+
+    #[test]
+    fn a_server_exists_if_its_site_is_one_of_its_partition() {
+        for topology in [
+            Topology::new(["a", "b", "c", "d"], 9, 2).at_some_sites(3),
+            Topology::new(["a", "b", "c", "d"], 9, 1).at_some_sites(1),
+            Topology::new(["a", "b", "c", "d"], 9, 3),
+            Topology::new(
+                ["a", "b", "c"],
+                9,
+                "0,2,1".parse::<Members>().expect("they are numbers"),
+            ),
+        ] {
+            for partition in 0..10 {
+                for (site, member) in (0..6).flat_map(|site| (0..4).map(move |member| (SiteId(site), member)))
+                {
+                    let server = ServerId {
+                        site,
+                        partition,
+                        member,
+                    };
+                    let is_one = partition < 9
+                        && topology.replicas_of(partition).contains(server.replica())
+                        && topology.sites_of(partition).any(|placed| placed == site);
+                    assert_eq!(topology.contains(server), is_one, "{server} of {topology:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use crate::{Misplaced, word::say_if_missing};
+use crate::{Misplaced, number::Bounded, word::say_if_missing};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, Visitor},
@@ -98,8 +98,8 @@ impl<'de> Visitor<'de> for GivenVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Given, A::Error> {
         let mut numbers = BTreeMap::new();
-        while let Some((name, number)) = map.next_entry::<String, u64>()? {
-            numbers.insert(name, number);
+        while let Some((name, number)) = map.next_entry::<String, Bounded<0, { u64::MAX }>>()? {
+            numbers.insert(name, number.0);
         }
         Ok(Given::Each(numbers))
     }

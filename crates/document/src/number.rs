@@ -66,7 +66,7 @@ where
     deserializer.deserialize_u64(Bounds::<MIN, MAX>)
 }
 
-struct Bounded<const MIN: u64, const MAX: u64>(u64);
+pub(crate) struct Bounded<const MIN: u64, const MAX: u64>(pub u64);
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -175,7 +175,7 @@ pub fn start_with(
     .run()
 }
 
-/// Says which default levels can seldom be given as cheaply as their names say.
+/// Says which default levels often cost more than their names say.
 fn warn_of_levels(config: &ClusterConfig, node: &str) {
     for (_, keyspace) in config.keyspaces() {
         for level in [keyspace.levels.read, keyspace.levels.write] {
