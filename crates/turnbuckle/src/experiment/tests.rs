@@ -426,3 +426,18 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         );
     }
 }
+
+#[test]
+fn numbers_that_cannot_be_compared_hold_nothing() {
+    assert!(Compare::Step.along(&[0.0, 0.0, 2.0]).is_nan());
+    assert!(Compare::Ratio.two(0.0, 0.0).is_nan());
+    let mut experiment = small();
+    let results = results::Results::of(&experiment, true).expect("it runs");
+    // No client reads several keys here: nothing, divided by nothing.
+    experiment.measures[0].what = "many per-second".parse().expect("a measure");
+    let claim = &mut experiment.claims[0];
+    (claim.compare, claim.to, claim.min) = (Compare::Ratio, Some(0), None);
+    claim.max = Some(1e9);
+    let verdict = experiment.claims[0].judge(&experiment, &results);
+    assert_eq!((verdict.found, verdict.held), (None, claim::Held::No));
+}
