@@ -20,6 +20,9 @@ pub struct Descriptor {
     pub takes_conditions: bool,
     /// Whether a put may say when its value expires.
     pub takes_expiry: bool,
+    /// Whether it keeps versions that were written without knowledge of each other, so that clients can read them all, and say which of them a put
+    /// replaces.
+    pub keeps_siblings: bool,
 }
 
 impl Descriptor {
@@ -36,6 +39,7 @@ impl Descriptor {
             tolerates_old_directories: false,
             takes_conditions: false,
             takes_expiry: false,
+            keeps_siblings: false,
         }
     }
 
@@ -47,6 +51,9 @@ impl Descriptor {
                 options: Some(options),
                 ..
             } => self.refusal_of_options(keyspace, options),
+            Operation::Siblings { .. } if !self.keeps_siblings => {
+                Some(refused(keyspace, "keeps no siblings", SIBLINGS))
+            }
             _ => None,
         }
     }
@@ -62,12 +69,19 @@ impl Descriptor {
                 "takes no expiry",
                 "a protocol that stores the expiry of each value",
             )
+        } else if options.replaces.is_some() && !self.keeps_siblings {
+            ("keeps no siblings", SIBLINGS)
         } else {
             return None;
         };
-        let why = format!("the keyspace '{keyspace}' {what}; that needs {needed}");
-        Some(Failure::Unsupported(why))
+        Some(refused(keyspace, what, needed))
     }
+}
+
+const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
+
+fn refused(keyspace: &str, what: &str, needed: &str) -> Failure {
+    Failure::Unsupported(format!("the keyspace '{keyspace}' {what}; that needs {needed}"))
 }
 
 /// A bug that can be planted into a protocol ([`crate::Protocol::plant`]): one of the protocol's rules is left out. Worlds drawn from seeds must find
@@ -102,7 +116,7 @@ pub enum Replication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Condition, Expiry, Key, Micros};
+    use crate::{Condition, Expiry, Key, Micros, Vector};
 
     const NONE: Descriptor = Descriptor::of(Replication::Streams);
 
@@ -111,11 +125,20 @@ mod tests {
             condition,
             expiry,
             returns_previous,
+            replaces: None,
         })
     }
 
     #[test]
     fn each_option_is_refused_by_its_own_reason_and_taken_where_the_protocol_takes_it() {
+        let siblings = Descriptor {
+            keeps_siblings: true,
+            ..NONE
+        };
+        let replaces = Operation::delete(Key::from("k")).with(PutOptions {
+            replaces: Some(Vector::ZERO),
+            ..PutOptions::default()
+        });
         let (conditions, expiry) = (
             Descriptor {
                 takes_conditions: true,
@@ -135,6 +158,8 @@ mod tests {
             ),
             (put(None, None, true), conditions, "does not return the value"),
             (put(None, after, false), expiry, "takes no expiry"),
+            (replaces, siblings, "keeps no siblings"),
+            (Operation::siblings(Key::from("k")), siblings, "keeps no siblings"),
         ] {
             let refused = NONE.refusal("likes", &operation).expect(why);
             assert!(refused.is_definite() && refused.word() == "UNSUPPORTED");

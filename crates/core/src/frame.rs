@@ -1,4 +1,4 @@
-use crate::{Hlc, ReplicaSet, Vector};
+use crate::{Hlc, Meta, ReplicaSet, Vector};
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
@@ -128,7 +128,10 @@ impl Wire for () {
     }
 }
 
-/// A timestamp for each replica: what a version depends on.
+/// What a version depends on.
+impl Meta for Vector {}
+
+/// A timestamp for each replica.
 impl Wire for Vector {
     fn encode(&self, out: &mut BytesMut) {
         self.put(out);

@@ -58,6 +58,7 @@ impl KeyspaceLevels {
         let (default, offered) = match operation {
             Operation::Put { .. } => (self.write, self.offered.writes),
             Operation::Get { .. }
+            | Operation::Siblings { .. }
             | Operation::ReadMany { .. }
             | Operation::Scan { .. }
             | Operation::Count

@@ -1,4 +1,4 @@
-use crate::{FirstOf, Key, Level, PutOptions, Receipt, Unmet, Wanted};
+use crate::{FirstOf, Key, Level, PutOptions, Receipt, Siblings, Unmet, Wanted};
 use bytes::Bytes;
 use std::fmt;
 
@@ -7,6 +7,13 @@ use std::fmt;
 pub enum Operation {
     /// Reads one key.
     Get {
+        /// The key.
+        key: Key,
+        /// How consistent the read must be.
+        level: Option<Level>,
+    },
+    /// Reads all siblings of one key. Only for protocols that keep them ([`crate::Descriptor::keeps_siblings`]).
+    Siblings {
         /// The key.
         key: Key,
         /// How consistent the read must be.
@@ -90,12 +97,18 @@ impl Operation {
         Operation::Get { key, level: None }
     }
 
+    /// A read of all siblings of one key. It names no level.
+    pub fn siblings(key: Key) -> Operation {
+        Operation::Siblings { key, level: None }
+    }
+
     /// The same operation at a level. Operations on the whole keyspace have no level and stay as they are.
     #[inline]
     #[must_use]
     pub fn at(mut self, named: impl Into<Option<Level>>) -> Operation {
         match &mut self {
             Operation::Get { level, .. }
+            | Operation::Siblings { level, .. }
             | Operation::Put { level, .. }
             | Operation::ReadMany { level, .. } => *level = named.into(),
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => {}
@@ -120,6 +133,7 @@ impl Operation {
     pub fn level(&self) -> Option<Level> {
         match self {
             Operation::Get { level, .. }
+            | Operation::Siblings { level, .. }
             | Operation::Put { level, .. }
             | Operation::ReadMany { level, .. } => *level,
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => None,
@@ -132,6 +146,8 @@ impl Operation {
 pub enum Answer {
     /// To a get: the value, or `None` if the key has none.
     Value(Option<Bytes>),
+    /// To a read of all siblings. Boxed, so that the other answers are not larger.
+    Siblings(Box<Siblings>),
     /// To a put or delete that is done.
     Written {
         /// Whether the key had a value before, as seen by the replica that took the write.

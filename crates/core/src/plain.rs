@@ -2,7 +2,8 @@ use crate::frame::{put_record, take_record};
 use crate::put_options::PutOptionsRecord;
 use crate::{
     Answer, BadFrame, BadLevel, BadToken, Failure, Hlc, Key, Level, Levels, Operation, Outcome, Protocol,
-    PutOptions, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Unmet, Wire,
+    PutOptions, Receipt, ReplicaSet, ServerId, Session, SessionContext, SessionId, Siblings, SiteId,
+    Topology, Unmet, Vector, Version, VersionRecord, Wire,
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub trait PlainProtocol: Protocol<Request = PlainRequest, Response = PlainRespon
 pub enum PlainRequest {
     /// Reads the key, at this level.
     Get(Key, Level),
+    /// Reads all siblings of the key, at this level. Only for protocols that keep siblings.
+    Siblings(Key, Level),
     /// Writes the key: its new value, or `None` to delete it; the level; and the put's options, which are `None` unless the protocol's descriptor
     /// says that it takes them.
     Put(Key, Option<Bytes>, Level, Option<Box<PutOptions>>),
@@ -34,6 +37,8 @@ pub enum PlainRequest {
 pub enum PlainResponse {
     /// The value, if the key has one.
     Value(Option<Bytes>),
+    /// All siblings.
+    Siblings(Box<Siblings>),
     /// The write is done.
     Written {
         /// Whether the key had a value before. A delete that found none has written nothing: the judge and the checker take it for a read. So it must
@@ -54,14 +59,16 @@ impl PlainRequest {
     /// The key.
     pub fn key(&self) -> &Key {
         match self {
-            PlainRequest::Get(key, _) | PlainRequest::Put(key, ..) => key,
+            PlainRequest::Get(key, _) | PlainRequest::Siblings(key, _) | PlainRequest::Put(key, ..) => key,
         }
     }
 
     /// The level.
     pub fn level(&self) -> Level {
         match self {
-            PlainRequest::Get(_, level) | PlainRequest::Put(_, _, level, _) => *level,
+            PlainRequest::Get(_, level)
+            | PlainRequest::Siblings(_, level)
+            | PlainRequest::Put(_, _, level, _) => *level,
         }
     }
 
@@ -75,6 +82,7 @@ impl From<PlainResponse> for Answer {
     fn from(response: PlainResponse) -> Answer {
         match response {
             PlainResponse::Value(value) => Answer::Value(value),
+            PlainResponse::Siblings(siblings) => Answer::Siblings(siblings),
             PlainResponse::Written { existed } => Answer::Written { existed },
             PlainResponse::Replaced(value) => Answer::Replaced(value),
             PlainResponse::Unmet(unmet) => Answer::Unmet(unmet),
@@ -96,12 +104,14 @@ struct RequestRecord {
     value: Option<Bytes>,
     #[prost(message, optional, tag = "5")]
     options: Option<PutOptionsRecord>,
+    #[prost(bool, tag = "6")]
+    reads_siblings: bool,
 }
 
 impl Wire for PlainRequest {
     fn encode(&self, out: &mut BytesMut) {
         let (value, options) = match self {
-            PlainRequest::Get(..) => (None, None),
+            PlainRequest::Get(..) | PlainRequest::Siblings(..) => (None, None),
             PlainRequest::Put(_, value, _, options) => (value.clone(), options.as_deref()),
         };
         put_record(
@@ -111,6 +121,7 @@ impl Wire for PlainRequest {
                 is_write: self.is_write(),
                 value,
                 options: options.map(PutOptionsRecord::from),
+                reads_siblings: matches!(self, PlainRequest::Siblings(..)),
             },
             out,
         );
@@ -126,19 +137,29 @@ impl Wire for PlainRequest {
         let key = Key(record.key);
         Ok(match record.is_write {
             true => PlainRequest::Put(key, record.value, level, options.map(Box::new)),
+            false if record.reads_siblings => PlainRequest::Siblings(key, level),
             false => PlainRequest::Get(key, level),
         })
     }
 
-    /// A condition's version is only compared: whatever time a client gives it, no clock follows that time.
     fn newest(&self) -> Hlc {
-        Hlc::ZERO
+        match self {
+            PlainRequest::Put(_, _, _, Some(options)) => options.newest(),
+            _ => Hlc::ZERO,
+        }
+    }
+
+    fn replicas(&self) -> ReplicaSet {
+        match self {
+            PlainRequest::Put(_, _, _, Some(options)) => options.replicas(),
+            _ => ReplicaSet::default(),
+        }
     }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ResponseRecord {
-    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     done: Option<Done>,
 }
 
@@ -158,6 +179,46 @@ enum Done {
     Replaced(ValueRecord),
     #[prost(message, tag = "7")]
     Unmet(ValueRecord),
+    #[prost(message, tag = "8")]
+    Siblings(SiblingsRecord),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SiblingsRecord {
+    /// See [`Vector::put`].
+    #[prost(bytes = "bytes", tag = "1")]
+    context: Bytes,
+    #[prost(message, repeated, tag = "2")]
+    versions: Vec<VersionRecord>,
+}
+
+impl SiblingsRecord {
+    fn new(siblings: &Siblings) -> SiblingsRecord {
+        let mut context = BytesMut::new();
+        siblings.context.encode(&mut context);
+        let record = |(id, value): &(_, Option<Bytes>)| {
+            let (id, value, meta) = (*id, value.clone(), ());
+            VersionRecord::new(Some(&Version { id, value, meta }))
+        };
+        SiblingsRecord {
+            context: context.freeze(),
+            versions: siblings.versions.iter().map(record).collect(),
+        }
+    }
+
+    fn siblings(self) -> Result<Siblings, BadFrame> {
+        const WHAT: &str = "the siblings of a key";
+        let context = Vector::decode(self.context)?;
+        let mut versions = Vec::with_capacity(self.versions.len());
+        for record in self.versions {
+            record.check().map_err(|found| BadFrame::new(WHAT, found))?;
+            let Version { id, value, .. } = record
+                .version()
+                .ok_or_else(|| BadFrame::new(WHAT, "no version"))?;
+            versions.push((id, value));
+        }
+        Ok(Siblings { context, versions })
+    }
 }
 
 /// Whether a key has or had a value, and the value itself if the answer tells it.
@@ -185,6 +246,7 @@ impl Wire for PlainResponse {
             PlainResponse::Unmet(unmet) => Done::Unmet(ValueRecord::new(unmet.has_value, unmet.value)),
             PlainResponse::Refused(why) => Done::Refused(why),
             PlainResponse::Unknown(why) => Done::Unknown(why),
+            PlainResponse::Siblings(siblings) => Done::Siblings(SiblingsRecord::new(&siblings)),
         });
         put_record(&ResponseRecord { done }, out);
     }
@@ -203,12 +265,23 @@ impl Wire for PlainResponse {
             })),
             Some(Done::Refused(why)) => PlainResponse::Refused(why),
             Some(Done::Unknown(why)) => PlainResponse::Unknown(why),
+            Some(Done::Siblings(record)) => PlainResponse::Siblings(Box::new(record.siblings()?)),
             None => return Err(BadFrame::new(WHAT, "none")),
         })
     }
 
     fn newest(&self) -> Hlc {
-        Hlc::ZERO
+        match self {
+            PlainResponse::Siblings(siblings) => siblings.context.newest(),
+            _ => Hlc::ZERO,
+        }
+    }
+
+    fn replicas(&self) -> ReplicaSet {
+        match self {
+            PlainResponse::Siblings(siblings) => siblings.context.replicas(),
+            _ => ReplicaSet::default(),
+        }
     }
 }
 
@@ -273,6 +346,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
     ) {
         match operation {
             Operation::Get { key, .. } => self.ask(cx, tag, 0, PlainRequest::Get(key, level)),
+            Operation::Siblings { key, .. } => self.ask(cx, tag, 0, PlainRequest::Siblings(key, level)),
             Operation::Put {
                 key, value, options, ..
             } => self.ask(cx, tag, 0, PlainRequest::Put(key, value, level, options)),
@@ -360,6 +434,7 @@ mod tests {
         let (key, value) = (Key::from("k"), Bytes::from_static(b"v"));
         there_and_back(&[
             PlainRequest::Get(key.clone(), Level::Linearizable),
+            PlainRequest::Siblings(key.clone(), Level::One),
             PlainRequest::Put(key.clone(), None, Level::Eventual, None),
             PlainRequest::Put(key.clone(), Some(Bytes::new()), Level::Bounded(Micros(7)), None),
         ]);
@@ -374,10 +449,24 @@ mod tests {
                 condition: Some(condition),
                 expiry: Some(expiry),
                 returns_previous: true,
+                replaces: Some(Vector::of(id)),
             };
             let options = Some(Box::new(options));
-            there_and_back(&[PlainRequest::Put(key.clone(), None, Level::Eventual, options)]);
+            let put = PlainRequest::Put(key.clone(), None, Level::Eventual, options);
+            assert_eq!(
+                (put.newest(), put.replicas()),
+                (id.at, ReplicaSet::one(id.replica))
+            );
+            there_and_back(&[put]);
         }
+        let siblings = Siblings {
+            context: Vector::of(id),
+            versions: vec![(id, None), (id, Some(value.clone()))],
+        };
+        there_and_back(&[
+            PlainResponse::Siblings(Box::default()),
+            PlainResponse::Siblings(Box::new(siblings)),
+        ]);
         there_and_back(&[
             PlainResponse::Value(None),
             PlainResponse::Value(Some(Bytes::new())),

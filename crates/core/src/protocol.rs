@@ -1,6 +1,6 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Metric, Micros, Now, Parameter, Proof,
+    BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Now, Parameter, Proof,
     Receipt, ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// When to wake up: an enum, one doc line each, beginning "When to".
     type Timer: Copy + Ord + Send + 'static;
     /// The metadata that is kept with each version.
-    type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+    type Meta: Meta;
     /// The name of a line, on which parked requests wait: a number that only rises, such as an entry of a vector.
     type Line: Copy + Ord + Send + 'static;
 
@@ -153,8 +153,8 @@ pub trait Protocol: Sized + Send + 'static {
 
     // ---- what may be collected and forgotten ------------------------------------------------------------------------
 
-    /// Whether no request to this replica may read a version of the key that is older than this one. Then the older ones are collected. Never called
-    /// for a protocol without history.
+    /// Whether no request to this replica may read a version of the key that is older than this one. Then the older ones are collected. Where siblings are
+    /// kept: whether everything that was stamped up to then is shown everywhere, and not taken back. Never true for other protocols without history.
     fn covered(&self, _version: &Version<Self::Meta>) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 //! What a put may ask for beside its value. A keyspace takes it if its protocol does ([`Descriptor`](crate::Descriptor)); else the gateway
 //! refuses the put before anything has happened.
-use crate::{Micros, Version, VersionId, VersionRecord};
-use bytes::Bytes;
+use crate::{Hlc, Micros, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire};
+use bytes::{Bytes, BytesMut};
 use std::fmt;
 
 /// What a put may ask for beside its value. Most puts ask for nothing, and carry no options.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PutOptions {
     /// What must be true of the key when the put takes effect. If it is not, the put is not carried out.
     pub condition: Option<Condition>,
@@ -13,6 +13,9 @@ pub struct PutOptions {
     pub expiry: Option<Expiry>,
     /// Whether the answer contains the value that was there before.
     pub returns_previous: bool,
+    /// Where siblings are kept: the causal context of the put ([`crate::Siblings::context`]). The put replaces the versions that the context covers, and no
+    /// others. `None`: it replaces what its coordinator has.
+    pub replaces: Option<Vector>,
 }
 
 /// What must be true of a key when a put takes effect. It is tested when the put is ordered among the other writes of the key, and not before: of two
@@ -45,6 +48,21 @@ pub struct Unmet {
     pub has_value: bool,
     /// That value, if the put asked for it.
     pub value: Option<Bytes>,
+}
+
+impl PutOptions {
+    /// The newest timestamp of the context that they name: see [`Wire::newest`]. A condition's version is only compared: whatever time a client gives it, no
+    /// clock follows that time.
+    pub fn newest(&self) -> Hlc {
+        self.replaces.as_ref().map_or(Hlc::ZERO, Vector::newest)
+    }
+
+    /// The replicas of the context that they name.
+    pub fn replicas(&self) -> ReplicaSet {
+        self.replaces
+            .as_ref()
+            .map_or(ReplicaSet::default(), Vector::replicas)
+    }
 }
 
 impl Condition {
@@ -88,6 +106,9 @@ pub(crate) struct PutOptionsRecord {
     expiry: Option<ExpiryRecord>,
     #[prost(bool, tag = "7")]
     returns_previous: bool,
+    /// See [`Vector::put`].
+    #[prost(bytes = "bytes", optional, tag = "8")]
+    replaces: Option<Bytes>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -128,6 +149,11 @@ impl From<&PutOptions> for PutOptionsRecord {
                 Expiry::Kept => ExpiryRecord::Kept(()),
             }),
             returns_previous: options.returns_previous,
+            replaces: options.replaces.as_ref().map(|context| {
+                let mut out = BytesMut::new();
+                context.encode(&mut out);
+                out.freeze()
+            }),
         }
     }
 }
@@ -157,6 +183,10 @@ impl PutOptionsRecord {
             condition,
             expiry,
             returns_previous: self.returns_previous,
+            replaces: match self.replaces.map(Vector::decode) {
+                None => None,
+                Some(context) => Some(context.map_err(|error| error.found)?),
+            },
         })
     }
 }

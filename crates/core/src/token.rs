@@ -1,5 +1,5 @@
 //! Session tokens: what a client carries from one connection, gateway or site to another.
-use crate::BadFrame;
+use crate::{BadFrame, Key, Vector, Wire};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -164,6 +164,36 @@ impl TokenHeader {
     }
 }
 
+/// The causal context of a key as clients carry it: signed, for its key alone. A context that is made up, or a part of one, could replace a version and not
+/// what that version had replaced. Then replicas that receive the versions in different orders would differ permanently.
+impl TokenHeader {
+    /// A signed context: the vector ([`Vector::put`]), then the first 16 bytes of an HMAC-SHA-256 of it, with the names of cluster, keyspace and key.
+    pub fn seal_context(&self, secret: &ClusterSecret, key: &Key, context: &Vector) -> Bytes {
+        let mut sealed = BytesMut::new();
+        context.put(&mut sealed);
+        let signature = self.context_mac(secret, key, &sealed).finalize().into_bytes();
+        sealed.put_slice(&signature[..SIGNATURE_BYTES]);
+        sealed.freeze()
+    }
+
+    /// The context, if it was sealed with the same secret for this key of this cluster and keyspace.
+    pub fn open_context(&self, secret: &ClusterSecret, key: &Key, sealed: &[u8]) -> Option<Vector> {
+        let (vector, signature) = sealed.split_at_checked(sealed.len().checked_sub(SIGNATURE_BYTES)?)?;
+        let mac = self.context_mac(secret, key, vector);
+        mac.verify_truncated_left(signature).ok()?;
+        Vector::decode(Bytes::copy_from_slice(vector)).ok()
+    }
+
+    fn context_mac(&self, secret: &ClusterSecret, key: &Key, vector: &[u8]) -> Hmac<Sha256> {
+        let mut mac = secret.mac().chain_update(b"causal context");
+        for part in [self.cluster.as_bytes(), self.keyspace.as_bytes(), key.as_ref()] {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.chain_update(vector)
+    }
+}
+
 fn take_name(rest: &mut Bytes) -> Result<String, BadFrame> {
     let cut_short = || BadFrame::new("a name", "the end of the token");
     let len = usize::from(rest.try_get_u8().map_err(|_| cut_short())?);
@@ -182,6 +212,30 @@ mod tests {
             cluster: "demo".into(),
             keyspace: keyspace.into(),
         }
+    }
+
+    #[test]
+    fn a_context_opens_for_its_key_and_nowhere_else() {
+        let secret = ClusterSecret::new(&b"one"[..]);
+        let (key, other) = (Key::from("k"), Key::from("l"));
+        let context = Vector::filled(3, crate::Hlc(7));
+        let sealed = header("cart").seal_context(&secret, &key, &context);
+        assert_eq!(header("cart").open_context(&secret, &key, &sealed), Some(context));
+        assert_eq!(header("cart").open_context(&secret, &other, &sealed), None);
+        assert_eq!(header("other").open_context(&secret, &key, &sealed), None);
+        let changed = ClusterSecret::new(&b"two"[..]);
+        assert_eq!(header("cart").open_context(&changed, &key, &sealed), None);
+        for len in 0..sealed.len() {
+            assert_eq!(header("cart").open_context(&secret, &key, &sealed[..len]), None);
+        }
+        for bit in 0..sealed.len() * 8 {
+            let mut flipped = sealed.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(header("cart").open_context(&secret, &key, &flipped), None);
+        }
+        // A session's token is no context.
+        let token = header("cart").seal(&secret, &[0]);
+        assert_eq!(header("cart").open_context(&secret, &key, &token), None);
     }
 
     #[test]

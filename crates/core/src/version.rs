@@ -1,4 +1,4 @@
-use crate::{Hlc, Key, ReplicaId, ReplicaSet};
+use crate::{BadFrame, Hlc, Key, ReplicaId, ReplicaSet, Wire};
 use bytes::Bytes;
 use std::fmt;
 
@@ -24,6 +24,22 @@ impl fmt::Display for VersionId {
     }
 }
 
+/// What a protocol keeps with each version.
+pub trait Meta: Wire + Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
+    /// Whether each version says which others it replaces ([`Meta::replaces`]). Then a key keeps all versions that no other one replaces: *siblings*,
+    /// which were written without knowledge of each other. Else the newest version replaces all others.
+    const SIBLINGS: bool = false;
+
+    /// Whether the version that has this metadata replaces another version of its key. Its own timestamp is above those of all versions that it replaces:
+    /// see [`Version::check`].
+    fn replaces(&self, _other: VersionId) -> bool {
+        false
+    }
+}
+
+/// For protocols that keep nothing with a version.
+impl Meta for () {}
+
 /// One version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version<M> {
@@ -33,6 +49,22 @@ pub struct Version<M> {
     pub value: Option<Bytes>,
     /// What the protocol keeps with each version.
     pub meta: M,
+}
+
+impl<M: Meta> Version<M> {
+    /// Checks a version from outside, where siblings are kept: its timestamp must be above everything that it depends on.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check(&self) -> Result<(), BadFrame> {
+        match M::SIBLINGS && self.meta.newest() >= self.id.at {
+            true => Err(BadFrame::new(
+                "a version whose context is older than itself",
+                self.id.to_string(),
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The encoding of a version without metadata, or of none: part of messages that `prost` derives ([`crate::Record`]).
@@ -110,7 +142,7 @@ pub struct Chain<M> {
 /// The initial room for older versions: there are usually this many before they are collected.
 const FEW: usize = 3;
 
-impl<M> Chain<M> {
+impl<M: Meta> Chain<M> {
     /// A chain of one.
     pub fn new(version: Version<M>) -> Chain<M> {
         Chain {
@@ -146,8 +178,41 @@ impl<M> Chain<M> {
         self.len() >= few && self.len().is_power_of_two()
     }
 
-    /// Inserts a version in its place. Returns false, and changes nothing, if it was there already.
+    /// Whether the chain has a version, or (with siblings) one that replaces it.
+    pub fn covers(&self, id: VersionId) -> bool {
+        self.iter()
+            .any(|held| held.id == id || M::SIBLINGS && held.meta.replaces(id))
+    }
+
+    /// Inserts a version in its place, and removes the siblings that it replaces. Returns false, and changes nothing, if it was there already or one that
+    /// replaces it is.
     pub fn insert(&mut self, version: Version<M>) -> bool {
+        if !M::SIBLINGS {
+            return self.insert_in_place(version);
+        }
+        if self.covers(version.id) {
+            return false;
+        }
+        let is_replaced = |held: &Version<M>| held.id < version.id && version.meta.replaces(held.id);
+        if let Some(older) = &mut self.older {
+            older.retain(|held| !is_replaced(held));
+        }
+        self.shrink();
+        if is_replaced(&self.newest) {
+            self.newest = version;
+            return true;
+        }
+        self.insert_in_place(version)
+    }
+
+    /// Without older versions, the chain has no list of them.
+    fn shrink(&mut self) {
+        if self.older.as_ref().is_some_and(|older| older.is_empty()) {
+            self.older = None;
+        }
+    }
+
+    fn insert_in_place(&mut self, version: Version<M>) -> bool {
         if version.id > self.newest.id {
             let previous = std::mem::replace(&mut self.newest, version);
             // Most chains have one older version for a while, and some have thousands.
@@ -176,7 +241,21 @@ impl<M> Chain<M> {
 
     /// Drops the versions that no request may read any more: all that are older than the newest `covered` version. Returns the number of versions
     /// that were dropped.
+    ///
+    /// Of siblings each is current. There, if the newest version is covered, older deletes are dropped: what they have replaced does not come back, and the
+    /// newest version is not taken back.
     pub fn collect(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
+        if M::SIBLINGS {
+            let before = self.len();
+            if before > 1
+                && covered(&self.newest)
+                && let Some(older) = &mut self.older
+            {
+                older.retain(|version| version.value.is_some());
+            }
+            self.shrink();
+            return before - self.len();
+        }
         let Some(keep) = self.iter().position(covered).map(|place| place + 1) else {
             return 0;
         };
@@ -185,10 +264,8 @@ impl<M> Chain<M> {
             && let Some(older) = &mut self.older
         {
             older.drain(..gone);
-            if older.is_empty() {
-                self.older = None;
-            }
         }
+        self.shrink();
         gone
     }
 }

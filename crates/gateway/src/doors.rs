@@ -15,8 +15,9 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, DoorId, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol, Receipt,
-    Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader, Wanted,
+    Answer, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol,
+    Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader,
+    Vector, Wanted,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -34,6 +35,8 @@ pub(crate) trait AnyDoors {
     fn tick(&mut self, now: Now, answers: &mut Answers);
     fn expire(&mut self, now: Now, answers: &mut Answers);
     fn token(&mut self, door: u64) -> Bytes;
+    fn seal_context(&self, key: &Key, context: &Vector) -> Bytes;
+    fn open_context(&self, key: &Key, sealed: &[u8]) -> Option<Vector>;
     fn open_asks(&self) -> usize;
 }
 
@@ -706,6 +709,14 @@ impl<S: Session> AnyDoors for Doors<S> {
             door.session.token(&mut state);
         }
         self.header.seal(&self.options.secret, &state)
+    }
+
+    fn seal_context(&self, key: &Key, context: &Vector) -> Bytes {
+        self.header.seal_context(&self.options.secret, key, context)
+    }
+
+    fn open_context(&self, key: &Key, sealed: &[u8]) -> Option<Vector> {
+        self.header.open_context(&self.options.secret, key, sealed)
     }
 
     fn open_asks(&self) -> usize {

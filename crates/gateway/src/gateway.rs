@@ -2,7 +2,8 @@ use crate::doors::{AnyDoors, Doors};
 use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_core::{
-    Answered, BadToken, ClusterSecret, DoorId, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
+    Answered, BadToken, ClusterSecret, DoorId, Key, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
+    Vector,
 };
 use turnbuckle_node::Keyspace;
 
@@ -140,6 +141,16 @@ impl Gateway {
     /// The session's token, signed.
     pub fn token(&mut self, door: DoorId) -> Bytes {
         self.keyspaces[door.keyspace as usize].token(door.number)
+    }
+
+    /// A key's causal context, signed.
+    pub fn seal_context(&self, door: DoorId, key: &Key, context: &Vector) -> Bytes {
+        self.keyspaces[door.keyspace as usize].seal_context(key, context)
+    }
+
+    /// The context in what [`Gateway::seal_context`] returned for this key. `None` if it is something else.
+    pub fn open_context(&self, door: DoorId, key: &Key, sealed: &[u8]) -> Option<Vector> {
+        self.keyspaces[door.keyspace as usize].open_context(key, sealed)
     }
 
     /// The number of questions to servers that wait for an answer.

@@ -1,7 +1,7 @@
 //! A version with its key, as it is stored in the log and sent in streams: encoded once for both.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{BadFrame, Hlc, Key, ReplicaSet, Topology, Version, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Key, Meta, ReplicaSet, Topology, Version, VersionId};
 use turnbuckle_replication::{check_time, replica_number};
 
 /// Counts of versions that were stamped, deletes included. A version is counted at the site where it was written, not where it arrives. If
@@ -50,12 +50,12 @@ pub(crate) fn entry_words(entry: &Bytes) -> Option<String> {
 }
 
 /// Encodes an entry into the memory of `arena`.
-pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
+pub(crate) fn encode_entry<M: Meta>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
     encode_and_count(key, version, arena, &mut Written::default())
 }
 
 /// Encodes an entry into the memory of `arena`, and counts it.
-pub(crate) fn encode_and_count<M: Wire>(
+pub(crate) fn encode_and_count<M: Meta>(
     key: &Key,
     version: &Version<M>,
     arena: &mut BytesMut,
@@ -77,7 +77,7 @@ pub(crate) fn encode_and_count<M: Wire>(
 }
 
 /// The newest timestamp that a version names: its own, or one that its meta depends on.
-pub(crate) fn newest<M: Wire>(version: &Version<M>) -> Hlc {
+pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
     version.id.at.max(version.meta.newest())
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn newest<M: Wire>(version: &Version<M>) -> Hlc {
 ///
 /// # Errors
 /// If it does not decode, or names a site that the cluster does not have.
-pub(crate) fn decode_entry<M: Wire>(
+pub(crate) fn decode_entry<M: Meta>(
     bytes: Bytes,
     topology: &Topology,
 ) -> Result<(Key, Version<M>), BadFrame> {
@@ -97,5 +97,7 @@ pub(crate) fn decode_entry<M: Wire>(
     let meta = M::decode(frame.meta)?;
     topology.check_replicas(meta.replicas().union(ReplicaSet::one(id.replica)))?;
     let value = frame.value;
-    Ok((Key(frame.key), Version { id, value, meta }))
+    let version = Version { id, value, meta };
+    version.check()?;
+    Ok((Key(frame.key), version))
 }

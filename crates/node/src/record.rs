@@ -3,7 +3,7 @@ use crate::entry::{Written, decode_entry, encode_and_count, encode_entry};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId, Wire, Write,
+    BadFrame, Hlc, Key, Meta, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId, Write,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
@@ -209,7 +209,7 @@ impl Record {
 impl WriteRecord {
     /// A write as it is logged. A version is encoded into `arena`, many of them into one piece of memory, and is counted in `counted`. If a
     /// version came encoded from a peer, neither happens.
-    pub fn new<M: Wire>(write: &Write<M>, arena: &mut BytesMut, counted: &mut Written) -> WriteRecord {
+    pub fn new<M: Meta>(write: &Write<M>, arena: &mut BytesMut, counted: &mut Written) -> WriteRecord {
         let mut record = WriteRecord::default();
         match write {
             Write::Put {
@@ -251,7 +251,7 @@ impl WriteRecord {
     }
 
     /// Decodes the write. It is an error if it names a site that the cluster does not have.
-    pub fn replay<M: Wire>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
+    pub fn replay<M: Meta>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
         if let Some(entry) = self.entry {
             let (key, version) = decode_entry(entry, topology)?;
             return Ok(match self.is_hint {

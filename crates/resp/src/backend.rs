@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
-use turnbuckle_core::{Answered, BadToken, DoorId, KeyspaceLevels, Operation, SiteId, Wanted};
+use turnbuckle_core::{Answered, BadToken, DoorId, Key, KeyspaceLevels, Operation, SiteId, Vector, Wanted};
 
 /// What is behind a connection: keyspaces to open, and operations on them.
 ///
@@ -37,6 +37,16 @@ pub trait Backend {
 
     /// What the session has seen, signed. No operation of the door is outstanding.
     fn token(&mut self, door: DoorId) -> Bytes;
+
+    /// The causal context of a key, signed. Only for keyspaces that keep siblings.
+    fn seal_context(&self, _door: DoorId, _key: &Key, _context: &Vector) -> Bytes {
+        Bytes::new()
+    }
+
+    /// The context in what [`Backend::seal_context`] returned for this key. `None` if it is something else.
+    fn open_context(&self, _door: DoorId, _key: &Key, _sealed: &[u8]) -> Option<Vector> {
+        None
+    }
 
     /// All keyspaces.
     fn keyspaces(&self) -> Vec<Keyspace>;

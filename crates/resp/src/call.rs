@@ -1,3 +1,4 @@
+use crate::context;
 use crate::long::{self, Each, Reads, SHARE};
 use crate::receipt;
 use crate::refusal::Refusal;
@@ -5,7 +6,7 @@ use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{BadLevel, Key, Level, Operation, VersionId, Wanted};
+use turnbuckle_core::{BadLevel, Key, Level, Operation, Vector, VersionId, Wanted};
 
 /// A command that is being executed, and what it may use.
 pub(crate) struct Call<'a> {
@@ -67,6 +68,18 @@ impl Call<'_> {
             let short: String = text.chars().take(64).collect();
             Refusal::err(format_args!(
                 "invalid version '{short}'; expected one as a receipt names it, such as 1785000000000000.0@a"
+            ))
+        })
+    }
+
+    /// The argument as the causal context of a key, as `SIBLINGS` returns it.
+    pub(crate) fn context(&mut self, key: &Key, place: usize) -> Result<Vector, Refusal> {
+        let door = self.door()?;
+        let context = context::parse(self.backend, door, key, self.arguments.at(place));
+        context.ok_or_else(|| {
+            let short: String = self.text(place).chars().take(64).collect();
+            Refusal::err(format_args!(
+                "invalid context '{short}'; expected one that SIBLINGS returned for this key, or none"
             ))
         })
     }

@@ -35,6 +35,7 @@ mod session;
 mod set;
 mod setex;
 mod setnx;
+mod siblings;
 mod strlen;
 mod transaction;
 mod r#type;
@@ -149,7 +150,7 @@ const PLAIN: Spec = Spec {
 };
 
 /// All commands, by name.
-pub(crate) static COMMANDS: [Spec; 40] = [
+pub(crate) static COMMANDS: [Spec; 41] = [
     readonly::ASKING,
     auth::AUTH,
     client::CLIENT,
@@ -187,6 +188,7 @@ pub(crate) static COMMANDS: [Spec; 40] = [
     set::SET,
     setex::SETEX,
     setnx::SETNX,
+    siblings::SIBLINGS,
     strlen::STRLEN,
     r#type::TYPE,
     del::UNLINK,

@@ -60,6 +60,7 @@ pub use backend::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traf
 mod call;
 mod commands;
 mod connection;
+mod context;
 pub use connection::{Connection, Greeting};
 mod decoder;
 pub use decoder::{Decoded, Decoder, TooBig};

@@ -1,10 +1,10 @@
 use crate::long::Reads;
 use crate::output::SHARED_BYTES;
 use crate::{
-    Arguments, Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal,
+    Arguments, Backend, Greeting, Limits, Writer, connection::State, context, glob, receipt, refusal::Refusal,
 };
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Failure, Key, Receipt};
+use turnbuckle_core::{Answer, DoorId, Failure, Key, Receipt, Siblings};
 
 /// The connection's settings for replies.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ impl<'a> Style<'a> {
         writer: &mut Writer<'_>,
     ) -> Option<Receipt> {
         self.write(receipt, backend, writer, |writer| {
-            shape.write(answer, self.limits, writer)
+            shape.write(answer, self.limits, backend, writer)
         })
     }
 
@@ -91,6 +91,13 @@ impl<'a> Style<'a> {
 pub(crate) enum Shape {
     /// The value, or null.
     Value,
+    /// The causal context, and all values that no write has replaced.
+    Siblings {
+        /// The door of the key's keyspace.
+        door: DoorId,
+        /// The key.
+        key: Key,
+    },
     /// The value's length, or 0 without a value.
     Length,
     /// The type of the value: `string`, or `none`.
@@ -128,7 +135,7 @@ impl Shape {
     /// Whether the reply carries the values that were read, and the read may be repeated if there is no room for them. A write is never repeated,
     /// whatever its reply carries.
     pub(crate) fn carries(&self) -> bool {
-        matches!(self, Shape::Value | Shape::Values)
+        matches!(self, Shape::Value | Shape::Values | Shape::Siblings { .. })
     }
 
     /// Writes the reply. If it is refused, nothing is written.
@@ -139,11 +146,16 @@ impl Shape {
         &self,
         answer: &Answer,
         limits: &Limits,
+        backend: &dyn Backend,
         writer: &mut Writer<'_>,
     ) -> Result<(), Refusal> {
         match (self, answer) {
             (_, Answer::Failed(failure)) => return Err(Refusal::from(failure)),
             (Shape::Value, Answer::Value(value)) => writer.value(value.as_ref()),
+            (Shape::Siblings { door, key }, Answer::Siblings(siblings)) => {
+                let context = context::text(backend, *door, key, &siblings.context);
+                return write_siblings(&context, siblings, limits, writer);
+            }
             (Shape::Done, Answer::Written { .. }) => writer.simple("OK"),
             (Shape::Done, Answer::Unmet(_)) => writer.null(),
             (Shape::CarriedOut, Answer::Written { .. }) => writer.integer(1),
@@ -209,6 +221,21 @@ pub(crate) fn write_values(
     for value in values {
         writer.value(value.as_ref());
     }
+    Ok(())
+}
+
+fn write_siblings(
+    context: &str,
+    siblings: &Siblings,
+    limits: &Limits,
+    writer: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let values = siblings.versions.iter().map(|(_, value)| value.as_ref());
+    let bytes = values.clone().flatten().map(|value| value.len()).sum();
+    check_reply(bytes, limits)?;
+    writer.array(1 + siblings.versions.len());
+    writer.bulk(context.as_bytes());
+    values.for_each(|value| writer.value(value));
     Ok(())
 }
 

@@ -41,7 +41,9 @@ impl Record {
     /// The key of an operation on one key.
     pub fn key(&self) -> Option<&Key> {
         match &self.operation {
-            Operation::Get { key, .. } | Operation::Put { key, .. } => Some(key),
+            Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Put { key, .. } => {
+                Some(key)
+            }
             _ => None,
         }
     }
@@ -50,6 +52,7 @@ impl Record {
     pub(crate) fn words(&self) -> String {
         match &self.operation {
             Operation::Get { key, .. } => format!("get {key}"),
+            Operation::Siblings { key, .. } => format!("get the siblings of {key}"),
             Operation::Put {
                 key, value, options, ..
             } => {
@@ -80,6 +83,16 @@ impl Record {
             Some(Answer::Failed(failure)) => failure.word().into(),
             Some(_) => "the answer".into(),
         }
+    }
+
+    /// Whether it is a delete that found nothing that its context covers. That says nothing of what is there.
+    pub(crate) fn replaced_nothing(&self) -> bool {
+        let found_nothing = matches!(self.answer(), Some(Answer::Written { existed: false }));
+        let Operation::Put { options, .. } = &self.operation else {
+            return false;
+        };
+        let has_context = options.as_ref().is_some_and(|options| options.replaces.is_some());
+        self.is_delete() && found_nothing && has_context
     }
 
     /// Whether it deletes a key.

@@ -17,6 +17,8 @@
 //! 7. **A condition is as its answer says.** An answer says that a condition held, or that it did not. It must not itself show the
 //!    opposite.
 //!
+//! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
+//!
 //! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
 //!
 //! Levels are not among these rules. [`turnbuckle_core::Promise`] says what each level promises. This judge goes by it only to know whose floors bind an
@@ -90,6 +92,7 @@ mod count;
 mod floor;
 mod key;
 mod needs;
+mod siblings;
 #[cfg(test)]
 mod tests;
 pub use count::{Excuse, Judged};
@@ -161,6 +164,8 @@ pub struct Judge {
     asks_elsewhere: bool,
     levels: KeyspaceLevels,
     keys: BTreeMap<Key, OfKey>,
+    /// If the keyspace keeps siblings: what each write has replaced.
+    siblings: Option<siblings::Writes>,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -238,6 +243,8 @@ struct Seen {
     ahead: Option<VersionId>,
     /// Whether it counts as an answer. An acknowledged write shows only itself.
     is_answer: bool,
+    /// Whether the receipt says that there are siblings.
+    has_siblings: bool,
 }
 
 /// An answer that is judged once the version of its value is known.
@@ -263,6 +270,7 @@ impl Judge {
             orders_keys: !has_sessions && levels.offered.all().any(|level| level.promise().orders_keys()),
             asks_elsewhere: false,
             keys: BTreeMap::new(),
+            siblings: None,
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
@@ -281,6 +289,12 @@ impl Judge {
     /// Sites have several nodes: while one of them is away, sessions ask another site about its keys.
     pub(crate) fn with_several_nodes(mut self, several: bool) -> Judge {
         self.asks_elsewhere = several;
+        self
+    }
+
+    /// The keyspaces keep siblings, or do not.
+    pub(crate) fn with_siblings(mut self, keeps_siblings: bool) -> Judge {
+        self.siblings = keeps_siblings.then(siblings::Writes::default);
         self
     }
 
@@ -350,6 +364,9 @@ impl Judge {
         else {
             return;
         };
+        if let Some(writes) = &mut self.siblings {
+            writes.asked(id, client, key, options.as_deref());
+        }
         let of_key = self.keys.entry(key.clone()).or_default();
         if value.is_none() || conditions::expires(options.as_deref()) {
             of_key.open_deletes.insert(id, now);
@@ -431,6 +448,13 @@ impl Judge {
                     (None, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
                 }
             }
+            (Operation::Siblings { key, .. }, Answer::Siblings(siblings), Some(receipt)) => {
+                let seen = Seen {
+                    ahead,
+                    ..self.seen(id, record, 0, key, receipt.server, receipt, *at)
+                };
+                self.siblings_read(seen, siblings);
+            }
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
                     // One site reads a snapshot. Otherwise each key is asked for alone, and the answer does not say which replica has answered for it.
@@ -504,6 +528,7 @@ impl Judge {
             rests_on_clocks: receipt.clock_bound > Micros(0),
             ahead: None,
             is_answer: true,
+            has_siblings: receipt.siblings,
         }
     }
 
@@ -524,6 +549,7 @@ impl Judge {
             of_key.open_deletes.remove(&id);
         }
         match (value, existed, receipt.version) {
+            (None, false, _) if record.replaced_nothing() => {}
             // A delete of a key without a value writes nothing.
             (None, false, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
             (None, false, Some(version)) => {
@@ -539,11 +565,19 @@ impl Judge {
                 let copies = self.copies_of(key, receipt);
                 let of_key = self.keys.entry(key.clone()).or_default();
                 of_key.acknowledge(at, version, copies);
+                if let Some(writes) = &mut self.siblings {
+                    writes.acknowledge(key, version, at, copies);
+                }
                 match value {
                     Some(value) => self.learn(key, value, version, at),
                     None => {
                         self.know(key, version, false, Some(record.invoked), at);
-                        self.look(seen.clone(), Shown::ValueBelow(version));
+                        if let Some(writes) = &mut self.siblings {
+                            // There may have been a value beside a newer delete.
+                            writes.learn(key, version, Some(id));
+                        } else {
+                            self.look(seen.clone(), Shown::ValueBelow(version));
+                        }
                     }
                 }
                 let stamp = Seen {
@@ -609,6 +643,27 @@ impl Judge {
         if let Some(version) = version {
             self.learn(&seen.key, value, version, seen.over);
         }
+        self.check_real(&seen, value);
+        let version = match self.values.get(&(seen.key.clone(), value.clone())) {
+            Some(Written {
+                value: Value::Once(known),
+                ..
+            }) => *known,
+            _ => version,
+        };
+        match version {
+            Some(version) => self.look(seen, Shown::Version(version)),
+            // Its write may be acknowledged later, or be read with a receipt.
+            None => {
+                let needs = self.needs(&seen);
+                let waiting = self.pending.entry((seen.key.clone(), value.clone()));
+                waiting.or_default().push(Pending { seen, needs });
+            }
+        }
+    }
+
+    /// A value that is read was written, and not after the read.
+    fn check_real(&mut self, seen: &Seen, value: &Bytes) {
         let (id, key) = (seen.id.0, &seen.key);
         if let Some(Written {
             value: Value::Once(_),
@@ -624,35 +679,17 @@ impl Judge {
             );
             self.report(Rule::RealValues, words);
         }
-        let version = match self.values.get(&(key.clone(), value.clone())) {
-            Some(Written {
-                value: Value::Once(known),
-                ..
-            }) => *known,
-            Some(Written {
-                value: Value::Often, ..
-            }) => version,
-            Some(_) => {
-                let words =
-                    format!("operation {id} read a value of {key} whose write was refused: {value:?}");
-                self.report(Rule::RealValues, words);
-                version
-            }
-            None => {
-                let words = format!("operation {id} read a value of {key} that no client wrote: {value:?}");
-                self.report(Rule::RealValues, words);
-                version
-            }
+        let wrong = match self
+            .values
+            .get(&(key.clone(), value.clone()))
+            .map(|written| written.value)
+        {
+            Some(Value::Once(_) | Value::Often) => return,
+            Some(Value::Refused) => "whose write was refused",
+            None => "that no client wrote",
         };
-        match version {
-            Some(version) => self.look(seen, Shown::Version(version)),
-            // Its write may be acknowledged later, or be read with a receipt.
-            None => {
-                let needs = self.needs(&seen);
-                let waiting = self.pending.entry((seen.key.clone(), value.clone()));
-                waiting.or_default().push(Pending { seen, needs });
-            }
-        }
+        let words = format!("operation {id} read a value of {key} {wrong}: {value:?}");
+        self.report(Rule::RealValues, words);
     }
 
     fn learn(&mut self, key: &Key, value: &Bytes, version: VersionId, now: Micros) {
@@ -676,6 +713,7 @@ impl Judge {
             _ => None,
         };
         self.know(key, version, true, begun, now);
+        self.learn_past(key, Some(value), version);
         if is_new {
             let of_key = self.keys.entry(key.clone()).or_default();
             of_key.unknown_values = of_key.unknown_values.saturating_sub(1);
@@ -745,13 +783,15 @@ impl Judge {
         }
     }
 
+    /// An answer from before a power loss says nothing about what the replica has now.
+    fn is_from_before_loss(&self, seen: &Seen) -> bool {
+        let losses = self.losses.get(&seen.server);
+        losses.is_some_and(|losses| losses.last().is_some_and(|loss| seen.invoked <= loss.at))
+    }
+
     /// What was shown is a floor for later answers.
     fn raise(&mut self, seen: &Seen, shown: Shown, met: Option<Floor>) {
-        // An answer from before a power loss says nothing about what the replica has now.
-        let is_from_before_loss = self.losses.get(&seen.server).is_some_and(|losses| {
-            let last = losses.last();
-            last.is_some_and(|loss| seen.invoked <= loss.at)
-        });
+        let is_from_before_loss = self.is_from_before_loss(seen);
         let number = self.number;
         let of_key = self.keys.entry(seen.key.clone()).or_default();
         if let (Shown::Nothing { .. }, Some(met)) = (shown, met) {

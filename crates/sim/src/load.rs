@@ -22,7 +22,9 @@ use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use turnbuckle_core::{Answer, Key, Level, Levels, Micros, Operation, Session, SiteId, Topology, Wanted};
+use turnbuckle_core::{
+    Answer, Key, Level, Levels, Micros, Operation, PutOptions, Session, SiteId, Topology, Vector, Wanted,
+};
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
@@ -118,6 +120,13 @@ pub struct Mixed {
     /// The most keys of a read of several keys.
     #[serde(deserialize_with = "number::<_, 0, 1_000>")]
     pub many_keys: u64,
+    /// The percentage of reads that ask for siblings.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    pub siblings: u64,
+    /// The percentage of writes that name a context: of the siblings that their client has asked for last. With 100, a client that has none names the empty
+    /// one.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    pub contexts: u64,
     /// The percentage of operations on *pairs*: two keys that one client writes once, the second after the first. Other clients ask for
     /// them in the other order: they delete the second, which they have never read, and then read the first.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
@@ -137,6 +146,8 @@ impl Default for Mixed {
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
+            siblings: 0,
+            contexts: 0,
             once: 0,
         }
     }
@@ -261,6 +272,8 @@ struct Client {
     open: BTreeSet<OperationId>,
     /// The key that the client has read last, if that had a value.
     read: Option<Key>,
+    /// The key whose siblings the client has read last, and their context.
+    context: Option<(Key, Vector)>,
     /// The key that the request under way has written last.
     wrote_key: Option<Key>,
     /// The node to which the client comes back after its visit.
@@ -341,6 +354,7 @@ impl Clients {
                 left: VecDeque::new(),
                 open: BTreeSet::new(),
                 read: None,
+                context: None,
                 wrote_key: None,
                 home: None,
                 due: Micros(0),
@@ -456,6 +470,9 @@ impl Clients {
         client.failed |= !is_answered;
         match (&record.operation, record.answer()) {
             (Operation::Get { key, .. }, Some(Answer::Value(Some(_)))) => client.read = Some(key.clone()),
+            (Operation::Siblings { key, .. }, Some(Answer::Siblings(siblings))) => {
+                client.context = Some((key.clone(), siblings.context.clone()));
+            }
             (Operation::Put { key, .. }, Some(Answer::Written { .. })) => {
                 client.wrote_key = Some(key.clone())
             }
@@ -613,10 +630,25 @@ impl Clients {
                 let may_be = value.is_none() && mixed.deletes_of_read > 0;
                 may_be && self.random.percent(mixed.deletes_of_read)
             });
-            let key = read.unwrap_or_else(|| key(&mut self.random));
-            return Operation::put(key, value).at(write);
+            let names_context = mixed.contexts > 0 && self.random.percent(mixed.contexts);
+            let known = self.all[number].context.clone().filter(|_| names_context);
+            let (key, context) = match known {
+                Some((key, context)) => (key, Some(context)),
+                None => {
+                    let key = read.unwrap_or_else(|| key(&mut self.random));
+                    (key, (mixed.contexts == 100).then_some(Vector::ZERO))
+                }
+            };
+            let options = PutOptions {
+                replaces: context,
+                ..PutOptions::default()
+            };
+            return Operation::put(key, value).with(options).at(write);
         }
         let read = self.read_level(mixed);
+        if mixed.siblings > 0 && self.random.percent(mixed.siblings) {
+            return Operation::siblings(key(&mut self.random)).wanting(read);
+        }
         match self.random.below(20) {
             0 => Operation::Count,
             1 => Operation::Scan {

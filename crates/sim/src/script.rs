@@ -4,7 +4,7 @@ use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
     Answer, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros, Operation, Proof,
-    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, VersionId, Wanted,
+    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Vector, VersionId, Wanted,
 };
 use turnbuckle_node::NodeId;
 
@@ -14,11 +14,12 @@ use turnbuckle_node::NodeId;
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1 or "2,2,1"] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
 ///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [PARAMETER=VALUE]
-///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
+///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | siblings SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
 ///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
-///                       `expires=TIME|kept` an expiry (so long after), `previous=yes` asks for the value before
+///                       `expires=TIME|kept` an expiry (so long after), `previous=yes` asks for the value before,
+///                       `replaces=LABEL|nothing` is the context: that of a labelled answer of `siblings`, or an empty one
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
@@ -304,11 +305,26 @@ impl<S: Session> Script<S> {
             Some("kept") => Some(Expiry::Kept),
             Some(span) => Some(Expiry::After(span.parse()?)),
         };
+        let replaces = match args.take_key("replaces") {
+            None => None,
+            Some("nothing") => Some(Vector::ZERO),
+            Some(label) => match self.answer_of(label)? {
+                Some(Answer::Siblings(siblings)) => Some(siblings.context.clone()),
+                _ => return Err(format!("the answer '{label}' has no context").into()),
+            },
+        };
         Ok(PutOptions {
             condition,
             expiry,
             returns_previous: args.take_key("previous").is_some(),
+            replaces,
         })
+    }
+
+    fn answer_of(&mut self, label: &str) -> Result<Option<&Answer>, Box<dyn Error>> {
+        let id = self.labels.get(label).copied();
+        let id = id.ok_or_else(|| format!("no answer has the label '{label}'"))?;
+        Ok(self.there()?.record(id).answer())
     }
 
     /// The version that the answer with this label names.
@@ -373,7 +389,8 @@ impl<S: Session> Script<S> {
                     }
                 }
             };
-            write!(line, " ({version}; {staleness}{proof})")?;
+            let siblings = if receipt.siblings { "; it has siblings" } else { "" };
+            write!(line, " ({version}; {staleness}{proof}{siblings})")?;
         }
         Ok(line + "\n")
     }
@@ -529,6 +546,13 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
             .map(|value| text(value.as_ref()))
             .collect::<Vec<_>>()
             .join(" "),
+        Answer::Siblings(siblings) if siblings.versions.is_empty() => text(None),
+        Answer::Siblings(siblings) => siblings
+            .versions
+            .iter()
+            .map(|(_, value)| text(value.as_ref()))
+            .collect::<Vec<_>>()
+            .join(" | "),
         Answer::Written { existed: true } => "written over what was there".to_string(),
         Answer::Written { existed: false } => match is_delete {
             true => "there was nothing to delete".to_string(),
@@ -608,6 +632,9 @@ impl<S: Session> Runner for Script<S> {
             }),
             "get" => self.ask(command, |mut keys, _| {
                 Operation::get(keys.pop().unwrap_or_else(|| Key::from("")))
+            }),
+            "siblings" => self.ask(command, |mut keys, _| {
+                Operation::siblings(keys.pop().unwrap_or_else(|| Key::from("")))
             }),
             "mget" => self.ask(command, |keys, _| Operation::ReadMany { keys, level: None }),
             "scan" => self.ask(command, |_, _| Operation::Scan {

@@ -97,9 +97,22 @@ impl Draw {
         draw
     }
 
-    /// Gives some worlds several members of each partition at each site, or partitions that are not at all sites, if the protocol allows
-    /// it.
-    pub fn placed_for(mut self, protocol: Descriptor) -> Draw {
+    /// Uses what the protocol allows: several members of each partition at each site, or partitions that are not at all sites, in some worlds; and siblings in
+    /// all.
+    pub fn suited_to(mut self, protocol: Descriptor) -> Draw {
+        if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.keeps_siblings
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x7369_626C);
+            mixed.siblings = *random.pick(&[30, 60]);
+            // Without contexts, a write may replace anything that is older. So in half of the worlds all writes have one.
+            mixed.contexts = *random.pick(&[70, 100]);
+        }
+        self.placed_for(protocol)
+    }
+
+    fn placed_for(mut self, protocol: Descriptor) -> Draw {
         let mut random = of_placement(self.world.seed);
         // Worlds that depend on one node of each site stay as they are.
         let is_apart = self.deletes.is_some() || self.damaged_site.is_some() || self.world.keyspaces > 1;

@@ -3,7 +3,7 @@ use crate::{BEGINNING, Judge, OperationId, Record, World};
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 use turnbuckle_core::{
-    Answer, Key, Micros, Operation, Receipt, Route, Session, SiteId, Topology, VersionId, Wanted,
+    Answer, Key, Micros, Operation, Protocol, Receipt, Route, Session, SiteId, Topology, VersionId, Wanted,
 };
 use turnbuckle_workload as trace;
 use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
@@ -13,7 +13,7 @@ impl<S: Session> World<S> {
     /// delete that found nothing is a read of nothing in the trace. A put whose condition did not hold is a read of what is there. If a put
     /// was told the value before it, that read is left out.
     ///
-    /// Left out are lists and counts of keys, which are about no single key, and reads of several keys at a level that does not make one
+    /// A read of siblings is a read of the newest of them. Left out are lists and counts of keys, which are about no single key, and reads of several keys at a level that does not make one
     /// snapshot of them. Also left out are puts whose condition did not hold if their client was not told the value that is there.
     ///
     /// Questions and answers of one moment are a nanosecond apart, in their order. If a read of nothing can have seen only one delete, the
@@ -21,7 +21,14 @@ impl<S: Session> World<S> {
     pub fn trace(&self) -> impl Iterator<Item = trace::Record> {
         let topology = self.topology();
         self.history().filter_map(move |(id, record)| {
-            record.to_trace(id, topology, self.placement.site_of(record.node), &self.judge)
+            let site = self.placement.site_of(record.node);
+            if record.replaced_nothing() {
+                return None;
+            }
+            let mut record = record.to_trace(id, topology, site, &self.judge)?;
+            // There may have been a value beside a newer delete.
+            record.existed &= !S::Protocol::DESCRIPTOR.keeps_siblings;
+            Some(record)
         })
     }
 
@@ -97,7 +104,7 @@ impl Record {
             Some(_) => Status::Ok,
         };
         let (op, key) = match &self.operation {
-            Operation::Get { key, .. } => (Op::Read, Some(key)),
+            Operation::Get { key, .. } | Operation::Siblings { key, .. } => (Op::Read, Some(key)),
             Operation::Put { key, value, .. } => {
                 let op = match (value, self.answer()) {
                     // These wrote nothing: they only saw what is there.
@@ -129,6 +136,10 @@ impl Record {
             }
             (Operation::Put { value, .. }, _) => value.as_ref().map(octets),
             (_, Some(Answer::Value(value))) => value.as_ref().map(octets),
+            (_, Some(Answer::Siblings(siblings))) => {
+                let newest = siblings.newest().and_then(|(_, value)| value.as_ref());
+                newest.map(octets)
+            }
             _ => None,
         };
         let reads = match (&self.operation, self.answer()) {

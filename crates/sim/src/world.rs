@@ -183,7 +183,9 @@ impl<S: Session> World<S> {
             .map(|_| Link::new())
             .collect();
         let judge = Judge::new(topology.clone(), KeyspaceLevels::of(S::LEVELS));
-        let judge = judge.with_several_nodes(options.nodes_per_site > 1);
+        let judge = judge
+            .with_several_nodes(options.nodes_per_site > 1)
+            .with_siblings(S::Protocol::DESCRIPTOR.keeps_siblings);
         let mut world = World {
             random: Random::new(options.seed),
             protocol,

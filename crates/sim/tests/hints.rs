@@ -82,7 +82,7 @@ impl Protocol for Hinting {
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
         let response = match request {
-            PlainRequest::Get(key, _) => {
+            PlainRequest::Get(key, _) | PlainRequest::Siblings(key, _) => {
                 let newest = cx.chain(&key).map(|chain| chain.newest());
                 PlainResponse::Value(newest.and_then(|version| version.value.clone()))
             }

@@ -141,7 +141,7 @@ impl Protocol for Ledger {
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
         let response = match request {
-            PlainRequest::Get(key, _) => {
+            PlainRequest::Get(key, _) | PlainRequest::Siblings(key, _) => {
                 let timer = cx.stamp().0;
                 self.reads.insert(timer, (id, key.clone(), cx.now.monotonic));
                 return cx.when_resident(vec![key], timer);

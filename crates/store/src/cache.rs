@@ -1,11 +1,11 @@
 use crate::Store;
 use crate::store::place_at;
-use turnbuckle_core::Wire;
+use turnbuckle_core::Meta;
 
 /// Memory for this number of keys is always kept.
 const MIN_KEYS: usize = 1 << 14;
 
-impl<M: Wire + Clone + Send> Store<M> {
+impl<M: Meta> Store<M> {
     /// Looks at `max` keys at most, and evicts those that are clean and were not used since the last look (CLOCK),
     /// until memory is below the limit. Returns the number of evicted keys. Keys that a checkpoint has not written yet
     /// stay.

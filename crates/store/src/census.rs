@@ -1,5 +1,5 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain};
+use turnbuckle_core::{BadFrame, Chain, Meta};
 
 /// What the newest version of a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -9,13 +9,18 @@ pub(crate) enum Kind {
     Nothing,
     Value,
     Delete,
+    /// A delete that is not to be forgotten yet, because a sibling of it is a value.
+    DeleteBeside,
 }
 
 impl Kind {
-    pub(crate) fn of<M>(chain: Option<&Chain<M>>) -> Kind {
+    pub(crate) fn of<M: Meta>(chain: Option<&Chain<M>>) -> Kind {
         match chain {
             None => Kind::Nothing,
             Some(chain) if chain.newest().value.is_some() => Kind::Value,
+            Some(chain) if M::SIBLINGS && chain.iter().any(|version| version.value.is_some()) => {
+                Kind::DeleteBeside
+            }
             Some(_) => Kind::Delete,
         }
     }
@@ -56,7 +61,7 @@ impl Census {
 
     fn count(&mut self, kind: Kind) -> Option<&mut u64> {
         match kind {
-            Kind::Nothing => None,
+            Kind::Nothing | Kind::DeleteBeside => None,
             Kind::Value => Some(&mut self.live),
             Kind::Delete => Some(&mut self.deleted),
         }

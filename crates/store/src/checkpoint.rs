@@ -6,7 +6,7 @@ use crate::row::put_row;
 use crate::store::place_at;
 use crate::{EngineError, Store, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
-use turnbuckle_core::{Chain, Key, Version, VersionId, Wire};
+use turnbuckle_core::{Chain, Key, Meta, Version, VersionId};
 
 /// A checkpoint that is under way.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ const MAX_CHUNK_BYTES: usize = 1 << 20;
 /// one more for every value for its whole life: a `Bytes` that was ever cloned has a counter.
 const LARGE_BYTES: usize = 4096;
 
-impl<M: Wire + Clone + Send> Store<M> {
+impl<M: Meta> Store<M> {
     /// Begins a checkpoint of at least everything that is dirty now. `meta` is written last. It says from where a log
     /// has to be replayed on top, i.e. it is a position before which everything is in this store by now.
     ///
@@ -253,7 +253,7 @@ impl<M: Wire + Clone + Send> Store<M> {
     }
 }
 
-impl<M: Wire + Clone> Chunk<M> {
+impl<M: Meta> Chunk<M> {
     /// Encodes the rest and applies everything as one batch. After an error the batch may have been applied or not, and
     /// the checkpoint must be aborted.
     pub fn write(mut self, table: &dyn Table) -> Result<(), EngineError> {
@@ -270,9 +270,8 @@ impl<M: Wire + Clone> Chunk<M> {
 
     /// Takes over the versions of a key. Returns about how many bytes that took.
     fn take(&mut self, key: &[u8], chain: &Chain<M>, arena: &mut BytesMut) -> usize {
-        let newest = chain.newest();
-        if newest.value.is_none() {
-            self.writes.push(tombstone_line(arena, newest.id, key));
+        if Kind::of(Some(chain)) == Kind::Delete {
+            self.writes.push(tombstone_line(arena, chain.newest().id, key));
         }
         let values = chain
             .iter()
@@ -289,7 +288,7 @@ impl<M: Wire + Clone> Chunk<M> {
     }
 }
 
-pub(crate) fn put_chain<M: Wire>(out: &mut BytesMut, key: &[u8], chain: &Chain<M>) {
+pub(crate) fn put_chain<M: Meta>(out: &mut BytesMut, key: &[u8], chain: &Chain<M>) {
     let long_key = (key.len() > LONGEST_PLAIN_KEY_BYTES).then_some(key);
     put_row(out, long_key, chain.iter());
 }

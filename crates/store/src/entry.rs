@@ -2,7 +2,7 @@ use crate::census::Kind;
 use crate::store::{INLINE_KEY_BYTES, StoredKey};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
-use turnbuckle_core::{Chain, Version, VersionId, Wire};
+use turnbuckle_core::{Chain, Meta, Version, VersionId};
 
 /// The key was read or written since the clock's hand last passed it.
 const WARM: u8 = 1;
@@ -10,7 +10,7 @@ const WARM: u8 = 1;
 const TAKEN: u8 = 2;
 /// The engine's row, as of the last chunk that took it, exists and is a value.
 const LIVE_ROW: u8 = 4;
-/// The engine's row, as of the last chunk that took it, exists and is a delete.
+/// The engine's row, as of the last chunk that took it, exists and is a delete. With [`LIVE_ROW`], it is a delete beside a value.
 const DELETED_ROW: u8 = 8;
 /// What the row was before the chunk that changes it, until it is known whether that chunk is written.
 const LIVE_BEFORE: u8 = 16;
@@ -80,22 +80,26 @@ impl Marks {
     /// What the engine's row is.
     pub(crate) fn row(&self) -> Kind {
         match (self.has(LIVE_ROW), self.has(DELETED_ROW)) {
-            (true, _) => Kind::Value,
-            (_, true) => Kind::Delete,
-            _ => Kind::Nothing,
+            (true, false) => Kind::Value,
+            (false, true) => Kind::Delete,
+            (true, true) => Kind::DeleteBeside,
+            (false, false) => Kind::Nothing,
         }
     }
 
     pub(crate) fn set_row(&mut self, row: Kind) {
-        self.set(LIVE_ROW, row == Kind::Value);
-        self.set(DELETED_ROW, row == Kind::Delete);
+        self.set(LIVE_ROW, matches!(row, Kind::Value | Kind::DeleteBeside));
+        self.set(DELETED_ROW, matches!(row, Kind::Delete | Kind::DeleteBeside));
     }
 
     /// A chunk that changes the row to `row` is on its way.
     pub(crate) fn change_row(&mut self, row: Kind) {
         let before = self.row();
-        self.set(LIVE_BEFORE, before == Kind::Value);
-        self.set(DELETED_BEFORE, before == Kind::Delete);
+        self.set(LIVE_BEFORE, matches!(before, Kind::Value | Kind::DeleteBeside));
+        self.set(
+            DELETED_BEFORE,
+            matches!(before, Kind::Delete | Kind::DeleteBeside),
+        );
         self.set(IS_CHANGING, true);
         self.set_row(row);
     }
@@ -115,7 +119,7 @@ impl Marks {
     }
 }
 
-impl<M> Entry<M> {
+impl<M: Meta> Entry<M> {
     /// A clean entry for the chain that was read from the engine.
     pub(crate) fn clean(slot: u16, chain: Option<Chain<M>>) -> Entry<M> {
         let mut marks = Marks::default();
@@ -219,7 +223,7 @@ impl<M> Entry<M> {
     }
 }
 
-impl<M: Wire> Entry<M> {
+impl<M: Meta> Entry<M> {
     /// The memory that the entry takes together with its key, in bytes, as exactly as is possible without the
     /// allocator: the map's bucket and index, and each allocation rounded as glibc rounds it.
     pub(crate) fn cost_bytes(&self, key: &[u8]) -> u64 {
@@ -236,7 +240,7 @@ impl<M: Wire> Entry<M> {
     }
 }
 
-fn chain_cost_bytes<M: Wire>(chain: &Chain<M>) -> u64 {
+fn chain_cost_bytes<M: Meta>(chain: &Chain<M>) -> u64 {
     let versions: u64 = chain.iter().map(version_cost_bytes).sum();
     versions + older_cost_bytes::<M>(chain.len() - 1)
 }
@@ -250,12 +254,12 @@ fn older_cost_bytes<M>(older: usize) -> u64 {
 }
 
 /// By how many bytes a chain's cost grows with one more version. Only the difference: the chain is not walked.
-pub(crate) fn insertion_cost_bytes<M: Wire>(chain: &Chain<M>, version: &Version<M>) -> u64 {
+pub(crate) fn insertion_cost_bytes<M: Meta>(chain: &Chain<M>, version: &Version<M>) -> u64 {
     let older = chain.len() - 1;
     version_cost_bytes(version) + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older)
 }
 
-fn version_cost_bytes<M: Wire>(version: &Version<M>) -> u64 {
+fn version_cost_bytes<M: Meta>(version: &Version<M>) -> u64 {
     let value = version.value.as_ref().map_or(0, |value| allocation(value.len()));
     (value + allocation(version.meta.heap_bytes())) as u64
 }

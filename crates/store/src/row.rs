@@ -1,6 +1,6 @@
 use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain, Hlc, Key, ReplicaId, ReplicaSet, Version, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Chain, Hlc, Key, Meta, ReplicaId, ReplicaSet, Version, VersionId};
 
 /// The first byte of every row. If the format behind it changes, it becomes another number.
 const FORMAT: u8 = 1;
@@ -21,7 +21,7 @@ pub(crate) struct Row<M> {
 /// ```
 ///
 /// Lengths are LEB128, the rest big endian.
-pub(crate) fn put_row<'a, M: Wire + 'a>(
+pub(crate) fn put_row<'a, M: Meta>(
     out: &mut BytesMut,
     long_key: Option<&[u8]>,
     versions: impl Iterator<Item = &'a Version<M>>,
@@ -51,7 +51,7 @@ pub(crate) fn put_row<'a, M: Wire + 'a>(
 ///
 /// With `own`, all bytes are copied into memory of their own: a row that stays in memory must not keep a block of the
 /// engine.
-pub(crate) fn take_row<M: Wire>(row_key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, BadFrame> {
+pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, BadFrame> {
     let (place, plain_key) = split_row_key(row_key)
         .ok_or_else(|| BadFrame::new("a row's key", format!("{} bytes", row_key.len())))?;
     let mut rest = value;
@@ -79,7 +79,7 @@ pub(crate) fn take_row<M: Wire>(row_key: &Bytes, value: Bytes, own: bool) -> Res
     Ok(Row { place, key, chain })
 }
 
-fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadFrame> {
+fn take_version<M: Meta>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadFrame> {
     if rest.len() < 10 {
         return Err(BadFrame::new("a version", format!("{} bytes", rest.len())));
     }
@@ -103,11 +103,10 @@ fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadF
     } else {
         (value, meta)
     };
-    Ok(Version {
-        id,
-        value,
-        meta: M::decode(meta)?,
-    })
+    let meta = M::decode(meta)?;
+    let version = Version { id, value, meta };
+    version.check()?;
+    Ok(version)
 }
 
 pub(crate) fn put_length(out: &mut BytesMut, length: usize) {
@@ -178,7 +177,9 @@ mod tests {
     #[derive(Debug, Clone, PartialEq)]
     struct Note(u8);
 
-    impl Wire for Note {
+    impl Meta for Note {}
+
+    impl turnbuckle_core::Wire for Note {
         fn encode(&self, out: &mut BytesMut) {
             out.put_u8(self.0);
         }

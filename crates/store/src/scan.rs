@@ -3,7 +3,7 @@ use crate::store::{after, place_at, read_row};
 use crate::{Epoch, Place, Retry, Store, StoreError, Table};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use turnbuckle_core::{Key, Wire};
+use turnbuckle_core::{Key, Meta};
 
 /// The rows that a scan found in the table: the half of a scan that is done without the store's lock.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ const PAGE_BYTES: usize = 1 << 20;
 /// Reads the next rows of a scan of some hash slots from the table: about `count` (4096 at most), where all rows with
 /// one place stay together. The cursor is 0 at first, then what [`Store::finish_scan`] returned. `epoch` is
 /// [`Store::epoch`] from before the call.
-pub fn scan_rows<M: Wire>(
+pub fn scan_rows<M: Meta>(
     table: &dyn Table,
     slots: Range<u16>,
     cursor: u64,
@@ -69,7 +69,7 @@ pub fn scan_rows<M: Wire>(
     }
 }
 
-impl<M: Wire + Clone + Send> Store<M> {
+impl<M: Meta> Store<M> {
     /// The other half of a scan: corrects what was read from the table by what memory has. Returns the cursor to go on
     /// with (0: the slots are finished) and the keys that have a value.
     ///

@@ -3,7 +3,7 @@ use crate::place::{Area, row_key};
 use crate::store::{after, read_row};
 use crate::{EngineError, Snapshot, StoreError, Table, TableWrite};
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{Chain, Key, Wire};
+use turnbuckle_core::{Chain, Key, Meta};
 
 /// Some rows of a table in the order of [`crate::compare_rows`].
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ const CLEAR_BYTES: usize = 4 << 20;
 
 /// Rows of a table's snapshot, i.e. of the last checkpoint: a full copy sends them. As many as fit into `max_rows` and
 /// `max_bytes`, but at least one if there is one.
-pub fn rows<M: Wire>(
+pub fn rows<M: Meta>(
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
     max_rows: usize,
@@ -35,7 +35,7 @@ pub fn rows<M: Wire>(
 
 /// Writes rows of a full copy that is coming in beside the table's own rows. A row that was staged before for the same
 /// key is replaced. They are there after a restart if the engine has persisted them.
-pub fn stage<M: Wire>(table: &dyn Table, rows: &[(Key, Chain<M>)]) -> Result<(), EngineError> {
+pub fn stage<M: Meta>(table: &dyn Table, rows: &[(Key, Chain<M>)]) -> Result<(), EngineError> {
     let writes = rows.iter().map(|(key, chain)| {
         let mut row = BytesMut::new();
         put_chain(&mut row, key.as_ref(), chain);
@@ -45,7 +45,7 @@ pub fn stage<M: Wire>(table: &dyn Table, rows: &[(Key, Chain<M>)]) -> Result<(),
 }
 
 /// Staged rows, in the same form as [`rows`].
-pub fn staged_rows<M: Wire>(
+pub fn staged_rows<M: Meta>(
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
     max_rows: usize,
@@ -72,7 +72,7 @@ pub fn clear_some_staged(table: &dyn Table, max_rows: usize) -> Result<bool, Eng
     Ok(true)
 }
 
-fn page<M: Wire>(
+fn page<M: Meta>(
     area: Area,
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,

@@ -4,6 +4,7 @@ use crate::dirty::DirtySet;
 use crate::entry::{Entry, insertion_cost_bytes};
 use crate::place::{Area, row_key};
 use crate::row::{Row, take_row};
+use crate::salvage::Pages;
 use crate::{EngineError, Place, Snapshot, Table};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -11,7 +12,7 @@ use indexmap::IndexMap;
 use smallvec::SmallVec;
 use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
-use turnbuckle_core::{BadFrame, Chain, Key, Version, VersionId, Versions, Wire, hash_slot};
+use turnbuckle_core::{BadFrame, Chain, Key, Meta, Version, VersionId, Versions, hash_slot};
 
 /// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +130,7 @@ pub fn read_meta(table: &dyn Table) -> Result<Option<Bytes>, EngineError> {
 const PAGE_ROWS: usize = 4096;
 const PAGE_BYTES: usize = 4 << 20;
 
-impl<M: Wire + Clone + Send> Store<M> {
+impl<M: Meta> Store<M> {
     /// Opens what the table holds, and loads keys until the memory limit. Also returns the meta of the last checkpoint
     /// that finished, if there was one. Rows may be newer than the meta says, so replaying a log over them must be
     /// idempotent.
@@ -139,7 +140,12 @@ impl<M: Wire + Clone + Send> Store<M> {
         let keys = snapshot.get(&Area::Count.start())?.map(Census::decode);
         let keys = keys.transpose();
         let keys = keys.map_err(|source| StoreError::bad_row(&Area::Count.start(), source))?;
-        let keys = keys.unwrap_or_default();
+        let keys = match (keys, &meta) {
+            (Some(keys), _) => keys,
+            (None, None) => Census::default(),
+            // A salvaged table has no counts.
+            (None, Some(_)) => count_rows::<M>(&*snapshot)?,
+        };
         let mut store = Store {
             table,
             options,
@@ -235,6 +241,7 @@ impl<M: Wire + Clone + Send> Store<M> {
 
     fn insert_clean(&mut self, key: &Key, slot: u16, mut chain: Option<Chain<M>>) {
         if !self.options.history
+            && !M::SIBLINGS
             && let Some(chain) = &mut chain
         {
             chain.drop_older();
@@ -437,7 +444,7 @@ impl<M: Wire + Clone + Send> Store<M> {
     }
 }
 
-impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
+impl<M: Meta> Versions<M> for Store<M> {
     /// One lookup, no allocation.
     fn chain(&self, key: &[u8]) -> Option<&Chain<M>> {
         match self.entries.get(key) {
@@ -455,7 +462,7 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     /// Copies key and value, so that they do not keep the buffer of a connection alive.
     ///
     /// Without history, a version older than the newest changes nothing and is not added, as if it had been there and
-    /// been dropped. Then it must not go into the log either: if it were replayed onto a row from which the newer
+    /// been dropped. With siblings, that is so for a version that another one replaces. Then it must not go into the log either: if it were replayed onto a row from which the newer
     /// version has been forgotten meanwhile, it would have an effect.
     ///
     /// # Panics
@@ -480,6 +487,15 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
         entry.marks().warm();
         let was = entry.kind();
         match entry.chain_mut() {
+            Some(chain) if M::SIBLINGS => {
+                if chain.covers(version.id) {
+                    return false;
+                }
+                self.change(index, |entry| {
+                    let chain = entry.chain_mut();
+                    chain.expect("it was just there").insert(version);
+                });
+            }
             Some(chain) if history => {
                 let grows_bytes = insertion_cost_bytes(chain, &version);
                 if !chain.insert(version) {
@@ -528,6 +544,19 @@ pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
     Place::of(key)
 }
 
+/// Counts all rows of a table.
+fn count_rows<M: Meta>(snapshot: &dyn Snapshot) -> Result<Census, StoreError> {
+    let mut census = Census::default();
+    let mut pages = Pages::new(snapshot, &Area::Rows.start(), &Area::Rows.end()).stopping_at_gaps();
+    while let Some(page) = pages.next()? {
+        for (key, value) in page {
+            let row = read_row::<M>(&key, value, false)?;
+            census.add(Kind::of(Some(&row.chain)));
+        }
+    }
+    Ok(census)
+}
+
 /// The smallest key behind `key`.
 pub(crate) fn after(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
@@ -537,6 +566,6 @@ pub(crate) fn after(key: &[u8]) -> Bytes {
 }
 
 /// Decodes a row whose key still has its area in front.
-pub(crate) fn read_row<M: Wire>(key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, StoreError> {
+pub(crate) fn read_row<M: Meta>(key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, StoreError> {
     take_row(&key.slice(1..), value, own).map_err(|source| StoreError::bad_row(key, source))
 }

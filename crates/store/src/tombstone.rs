@@ -1,9 +1,10 @@
+use crate::census::Kind;
 use crate::entry::Entry;
 use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
 use crate::store::after;
 use crate::{EngineError, Store, StoreError, Table, TableWrite};
 use bytes::{Buf, Bytes};
-use turnbuckle_core::{BadFrame, Hlc, Key, ReplicaId, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Key, Meta, ReplicaId, VersionId};
 
 /// Some tombstones from the table's index, oldest first: the half of a collection that is done without the store's
 /// lock.
@@ -125,9 +126,9 @@ impl StaleTombstones {
     }
 }
 
-impl<M: Wire + Clone + Send> Store<M> {
+impl<M: Meta> Store<M> {
     /// Removes those tombstones of a page that are still their keys' newest versions, together with everything below
-    /// them. The next checkpoint removes their rows and lines. Returns the number of removed tombstones, and the lines
+    /// them. A key with siblings of which one is a value stays as it is. The next checkpoint removes their rows and lines. Returns the number of removed tombstones, and the lines
     /// that were stale.
     ///
     /// The caller must know that they are not needed: no peer may still send what they delete, and no read asks for a
@@ -169,7 +170,11 @@ impl<M: Wire + Clone + Send> Store<M> {
         };
         let entry = &self.entries[index];
         match entry {
-            Entry::Held { chain, .. } if chain.newest().id == line.id => Verdict::Bury(index),
+            Entry::Held { chain, .. }
+                if chain.newest().id == line.id && entry.kind() != Kind::DeleteBeside =>
+            {
+                Verdict::Bury(index)
+            }
             // The row is to be removed by the next checkpoint, but without its line in the index.
             Entry::Absent { was, .. } if self.is_dirty(entry) && was.is_none() => Verdict::Bury(index),
             // The version that replaced it may be lost with the tail of a log. The line is removed once that version is

@@ -3,22 +3,75 @@
 //! power losses and replays. Each seed is one history; a failure names its seed. `SEEDS=1000` runs more, `SEED=7` runs
 //! only that.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnbuckle_core::{HASH_SLOTS, Hlc, Key, ReplicaId, Version, VersionId, Versions};
+use turnbuckle_core::{
+    BadFrame, HASH_SLOTS, Hlc, Key, Meta, ReplicaId, Vector, Version, VersionId, Versions, Wire,
+};
 use turnbuckle_store::{
     Chunk, Engine, Fetched, MemoryEngine, Options, ScanRows, Store, Table, TombstoneCursor, TombstonePage,
     scan_rows,
 };
 
-type Meta = ();
+/// What is kept with versions: nothing, or what each replaces, so that siblings are kept.
+trait Kind: Meta {
+    /// A version's name determines what is kept with it.
+    fn of(id: VersionId) -> Self;
+}
+
+impl Kind for () {
+    fn of(_: VersionId) {}
+}
+
+/// What a version replaces.
+#[derive(Debug, Clone, PartialEq)]
+struct Context(Vector);
+
+impl Wire for Context {
+    fn encode(&self, out: &mut BytesMut) {
+        self.0.encode(out);
+    }
+
+    fn decode(frame: Bytes) -> Result<Context, BadFrame> {
+        Vector::decode(frame).map(Context)
+    }
+
+    fn newest(&self) -> Hlc {
+        self.0.newest()
+    }
+}
+
+impl Meta for Context {
+    const SIBLINGS: bool = true;
+
+    fn replaces(&self, other: VersionId) -> bool {
+        self.0.covers_id(other)
+    }
+}
+
+impl Kind for Context {
+    fn of(id: VersionId) -> Context {
+        let drawn = (id.at.0 * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let until = match drawn.is_multiple_of(3) {
+            true => 0,
+            false => id.at.0.saturating_sub(1 + drawn % 12),
+        };
+        // Whoever replaces a version also replaces what that version had replaced. So the entries may differ by one, and no more.
+        let entries = (0..3).map(|replica| {
+            let one_less = drawn >> (8 + replica) & 1;
+            (ReplicaId(replica), Hlc(until.saturating_sub(one_less)))
+        });
+        Context(entries.collect())
+    }
+}
+
 type Model = BTreeMap<Key, BTreeMap<VersionId, Option<Bytes>>>;
 
-enum Logged {
-    Put(Key, Version<Meta>),
+enum Logged<M> {
+    Put(Key, Version<M>),
     Remove(Key, VersionId),
 }
 
@@ -33,19 +86,19 @@ struct Scan {
     rows: Option<ScanRows>,
 }
 
-struct World {
+struct World<M: Kind> {
     seed: u64,
     random: ChaCha8Rng,
     options: Options,
     engine: MemoryEngine,
     table: Arc<dyn Table>,
-    store: Store<Meta>,
+    store: Store<M>,
     model: Model,
-    log: Vec<Logged>,
+    log: Vec<Logged<M>>,
     /// Everything stamped up to here has arrived. Every version that is stamped from now on is later.
     stable: u64,
-    fetched: Vec<(Key, Fetched<Meta>)>,
-    chunk: Option<Chunk<Meta>>,
+    fetched: Vec<(Key, Fetched<M>)>,
+    chunk: Option<Chunk<M>>,
     taken_all: bool,
     scan: Scan,
     page: Option<TombstonePage>,
@@ -67,14 +120,16 @@ struct Counts {
     collected: usize,
     stale: usize,
     removed: usize,
+    /// Tombstones that stay, because there is a value beside them.
+    kept_beside: usize,
 }
 
-impl World {
-    fn new(seed: u64) -> World {
+impl<M: Kind> World<M> {
+    fn new(seed: u64) -> World<M> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let options = Options {
             memory_limit_bytes: [600, 1500, 3000, 1 << 20][random.next_u32() as usize % 4],
-            history: random.next_u32().is_multiple_of(2),
+            history: random.next_u32().is_multiple_of(2) && !M::SIBLINGS,
             hash_seed: seed,
         };
         let engine = MemoryEngine::new();
@@ -163,7 +218,7 @@ impl World {
         let version = Version {
             id,
             value: (!deletes).then_some(value),
-            meta: (),
+            meta: M::of(id),
         };
         let was_there = self.model.get(&key).is_some_and(|chain| chain.contains_key(&id));
         let newest = self
@@ -171,7 +226,16 @@ impl World {
             .get(&key)
             .and_then(|chain| chain.last_key_value().map(|(id, _)| *id));
         let added = self.store.put(&key, version.clone());
-        if self.options.history {
+        if M::SIBLINGS {
+            let chain = self.model.get(&key);
+            let is_replaced = chain.is_some_and(|chain| chain.keys().any(|held| M::of(*held).replaces(id)));
+            assert_eq!(
+                added,
+                !was_there && !is_replaced,
+                "seed {}: {key} {id}",
+                self.seed
+            );
+        } else if self.options.history {
             assert_eq!(added, !was_there, "seed {}: {key} {id}", self.seed);
         } else {
             assert_eq!(
@@ -186,8 +250,10 @@ impl World {
             // an effect in a replay that begins after the newer one was taken back.
             self.log.push(Logged::Put(key.clone(), version.clone()));
             let chain = self.model.entry(key.clone()).or_default();
-            if !self.options.history {
-                chain.clear();
+            match M::SIBLINGS {
+                true => chain.retain(|held, _| !M::of(id).replaces(*held)),
+                false if !self.options.history => chain.clear(),
+                false => {}
             }
             chain.insert(id, version.value);
         }
@@ -241,6 +307,16 @@ impl World {
         });
         let collectable =
             |(id, value): &(VersionId, Option<Bytes>)| value.is_none() && id.at.0 <= self.stable;
+        let seed = self.seed;
+        if M::SIBLINGS {
+            let missing: Vec<_> = all.iter().filter(|version| !found.contains(version)).collect();
+            assert!(
+                missing.iter().all(|version| collectable(version))
+                    && found.iter().all(|version| all.contains(version)),
+                "seed {seed}: {key} has {found:?}, not {all:?}"
+            );
+            return;
+        }
         if found.is_empty() && all.first().is_some_and(collectable) {
             return;
         }
@@ -250,7 +326,6 @@ impl World {
         let tombstone_gone =
             newest_covered.is_some_and(|place| collectable(&all[place])) && found.len() + 1 == required;
         let required = if tombstone_gone { required - 1 } else { required };
-        let seed = self.seed;
         assert!(
             found.len() >= required,
             "seed {seed}: {key} has {found:?}, not {all:?}"
@@ -339,7 +414,7 @@ impl World {
         }
         let Some(rows) = self.scan.rows.take() else {
             let count = 1 + self.draw(8) as usize;
-            let rows = scan_rows::<Meta>(
+            let rows = scan_rows::<M>(
                 &*self.table,
                 0..HASH_SLOTS,
                 self.scan.cursor,
@@ -459,7 +534,13 @@ impl World {
         self.crash();
         let page = TombstonePage::read(&*self.table, Hlc(u64::MAX), None, 1).expect("the disk works");
         assert_eq!(page.keys().count(), 0, "seed {}: a tombstone is left", self.seed);
-        let rows = turnbuckle_store::rows::<Meta>(
+        assert_eq!(self.store.deleted_rows(), 0, "seed {}", self.seed);
+        let kept = self.model.iter().filter(|(key, chain)| {
+            // Beside a value that it does not replace.
+            M::SIBLINGS && !self.is_live(key) && chain.values().any(Option::is_some)
+        });
+        let kept: BTreeSet<Key> = kept.map(|(key, _)| key.clone()).collect();
+        let rows = turnbuckle_store::rows::<M>(
             &*self.table.snapshot().expect("the disk works"),
             None,
             999,
@@ -474,16 +555,26 @@ impl World {
         let live: BTreeSet<Key> = self
             .model
             .keys()
-            .filter(|key| self.is_live(key))
+            .filter(|key| self.is_live(key) || kept.contains(*key))
             .cloned()
             .collect();
         assert_eq!(rows, live, "seed {}", self.seed);
+        self.counts.kept_beside = kept.len();
         self.counts
     }
 }
 
 #[test]
 fn the_store_agrees_with_a_map_whatever_happens() {
+    agrees::<()>();
+}
+
+#[test]
+fn the_store_agrees_with_a_map_that_keeps_siblings_whatever_happens() {
+    assert!(agrees::<Context>().kept_beside > 0);
+}
+
+fn agrees<M: Kind>() -> Counts {
     let seeds = std::env::var("SEEDS")
         .ok()
         .and_then(|seeds| seeds.parse().ok())
@@ -493,7 +584,7 @@ fn the_store_agrees_with_a_map_whatever_happens() {
         if std::env::var("SEED").is_ok_and(|only| only != seed.to_string()) {
             continue;
         }
-        let mut world = World::new(seed);
+        let mut world = World::<M>::new(seed);
         for _ in 0..1500 {
             world.step();
         }
@@ -507,6 +598,7 @@ fn the_store_agrees_with_a_map_whatever_happens() {
         total.collected += counts.collected;
         total.stale += counts.stale;
         total.removed += counts.removed;
+        total.kept_beside += counts.kept_beside;
     }
     println!("{seeds} seeds: {total:?}");
     for (what, count) in [
@@ -521,4 +613,5 @@ fn the_store_agrees_with_a_map_whatever_happens() {
     ] {
         assert!(count > 0, "no {what} happened");
     }
+    total
 }

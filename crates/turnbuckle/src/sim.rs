@@ -396,7 +396,7 @@ fn scenario(
     let mut scenario = match file {
         Some(file) => file.scenario.clone(),
         None => {
-            let draw = Draw::new(seed).placed_for(protocol.descriptor());
+            let draw = Draw::new(seed).suited_to(protocol.descriptor());
             match level {
                 Some(_) => draw.scenario(),
                 None => draw.at_levels(protocol.levels()).scenario(),

@@ -33,7 +33,9 @@ use std::{
     collections::VecDeque,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, ReplicaId, Replication, VersionId, Versions};
+use turnbuckle_core::{
+    Chain, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Replication, VersionId, Versions,
+};
 use turnbuckle_replication::{CopyIn, CopyState};
 use turnbuckle_store::{
     Engine, RowCursor, RowPage, Snapshot, StoreError, Table, clear_some_staged, compare_rows, rows,
@@ -174,10 +176,11 @@ impl<P: Protocol> Keyspace<P> {
     ) {
         let merges = self.shared().config.planted.copy_merges;
         let our_cut = lane.cut();
+        // A delete has removed all older versions of its chain, except siblings.
         let deletes = theirs
             .into_iter()
             .flat_map(Chain::iter)
-            .filter(|version| version.value.is_none());
+            .filter(|version| !P::Meta::SIBLINGS && version.value.is_none());
         let deleted = deletes.map(|version| version.id).max();
         let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
         let is_here = |lane: &Lane<P>, id| {
@@ -205,7 +208,12 @@ impl<P: Protocol> Keyspace<P> {
                 );
             }
         }
-        for version in theirs.into_iter().flat_map(Chain::iter) {
+        let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
+        if P::Meta::SIBLINGS {
+            // As they were stamped: who has a sibling of a replica must have the earlier ones.
+            theirs.reverse();
+        }
+        for version in theirs {
             let was_here = covers(&our_cut, version.id) || Some(version.id) < forgotten;
             if is_here(lane, version.id) || !merges && was_here {
                 continue;
@@ -231,7 +239,7 @@ impl<P: Protocol> Keyspace<P> {
     }
 }
 
-fn holds<M>(chain: &Chain<M>, id: VersionId) -> bool {
+fn holds<M: Meta>(chain: &Chain<M>, id: VersionId) -> bool {
     chain.iter().any(|version| version.id == id)
 }
 

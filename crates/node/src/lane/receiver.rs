@@ -2,7 +2,7 @@
 use super::Lane;
 use crate::entry;
 use bytes::Bytes;
-use turnbuckle_core::{BadFrame, Hlc, Input, Key, Now, Protocol, ReplicaId, Topology, Version, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Topology, Version, Wire};
 use turnbuckle_replication::{EntriesFrame, Item, MarkFrame, PositionFrame, ReturnedFrame, cut_from_frames};
 
 /// The number of waiting entries of a stream whose keys are looked at, to read them from disk ahead of time.
@@ -16,7 +16,7 @@ pub(crate) struct Arrived<M> {
     encoded: Bytes,
 }
 
-impl<M: Wire> Arrived<M> {
+impl<M: Meta> Arrived<M> {
     /// Decodes an entry from a peer. `origin` must have stamped it: a stream carries its source's own versions, including those that the
     /// source had lost and took back; versions that a peer restores are the receiver's own.
     fn decode(encoded: Bytes, origin: ReplicaId, topology: &Topology) -> Result<Arrived<M>, BadFrame> {

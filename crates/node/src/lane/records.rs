@@ -6,7 +6,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use prost::Message;
-use turnbuckle_core::{Hlc, Protocol, ReplicaId, ServerId, Write};
+use turnbuckle_core::{Hlc, Meta, Protocol, ReplicaId, ServerId, Write};
 use turnbuckle_log::Log;
 use turnbuckle_replication::{Entry, ReceivedRecord, StreamPosition};
 
@@ -50,7 +50,7 @@ impl Records {
     }
 
     /// Encodes a write for the log. A version is counted if `me` stamped it: those of a full copy are not counted.
-    fn encode<M: turnbuckle_core::Wire>(&mut self, me: ReplicaId, write: &Write<M>) -> WriteRecord {
+    fn encode<M: Meta>(&mut self, me: ReplicaId, write: &Write<M>) -> WriteRecord {
         let mut encoded = Written::default();
         let record = WriteRecord::new(write, &mut self.arena, &mut encoded);
         if matches!(write, Write::Put { version, .. } if version.id.replica == me) {

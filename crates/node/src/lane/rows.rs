@@ -2,7 +2,7 @@
 use super::{Lane, rows_in::RowsIn, rows_out::RowsOut};
 use crate::durability::Durability;
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{Hlc, Protocol, ReplicaId, ReplicaSet};
+use turnbuckle_core::{Hlc, Meta, Protocol, ReplicaId, ReplicaSet};
 use turnbuckle_replication::{
     CopyBeginFrame, CopyRowsFrame, CursorState, Incoming, Lacks, NamedRecord, Purpose, ReceivedRecord,
     Repair, ReturnedFrame, RowRequest, RowRequests, StreamBody, StreamPosition, TakeBack, cut_to_frames,
@@ -19,7 +19,7 @@ pub(crate) struct Rows<M> {
     pub arriving: RowsIn<M>,
 }
 
-impl<M> Rows<M> {
+impl<M: Meta> Rows<M> {
     pub fn new() -> Rows<M> {
         Rows {
             requests: RowRequests::default(),

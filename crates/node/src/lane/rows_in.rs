@@ -1,6 +1,6 @@
 //! Rows of a full copy, which arrives frame by frame.
 use std::cmp::Ordering;
-use turnbuckle_core::{BadFrame, Chain, Key, Version};
+use turnbuckle_core::{BadFrame, Chain, Key, Meta, Version};
 use turnbuckle_store::compare_rows;
 
 /// The largest row of a copy, in bytes: all versions of a key.
@@ -21,7 +21,7 @@ struct OpenRow<M> {
     bytes: usize,
 }
 
-impl<M> RowsIn<M> {
+impl<M: Meta> RowsIn<M> {
     pub fn new() -> RowsIn<M> {
         RowsIn { open: None }
     }
@@ -68,7 +68,7 @@ impl<M> RowsIn<M> {
     }
 }
 
-impl<M> OpenRow<M> {
+impl<M: Meta> OpenRow<M> {
     /// The row as it is stored.
     fn close(self) -> (Key, Chain<M>) {
         let OpenRow {

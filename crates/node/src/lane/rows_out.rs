@@ -2,7 +2,7 @@
 use crate::entry::encode_entry;
 use bytes::BytesMut;
 use std::collections::VecDeque;
-use turnbuckle_core::{Hlc, Key, ReplicaId, Version, VersionId, Wire};
+use turnbuckle_core::{Hlc, Key, Meta, ReplicaId, Version, VersionId};
 use turnbuckle_replication::{CopyBeginFrame, CopyRowsFrame, NamedRecord, Purpose};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, rows};
 
@@ -30,7 +30,7 @@ pub(super) struct RowsOut<M> {
     pub withheld: Vec<(ReplicaId, Hlc)>,
 }
 
-impl<M: Wire + Clone> RowsOut<M> {
+impl<M: Meta> RowsOut<M> {
     pub fn new(
         snapshot: Box<dyn Snapshot>,
         named: Vec<NamedRecord>,
@@ -78,9 +78,10 @@ impl<M: Wire + Clone> RowsOut<M> {
         self.is_read = page.next.is_none();
         self.cursor = page.next;
         for (key, chain) in page.rows {
+            // A delete has removed all older versions that are still here, except siblings.
             let deletes = chain
                 .iter()
-                .filter(|version| may_be_forgotten(self.purpose, version));
+                .filter(|version| !M::SIBLINGS && may_be_forgotten(self.purpose, version));
             let deleted = deletes.map(|version| version.id).max();
             if let Some(deleted) = deleted
                 && chain
@@ -93,7 +94,11 @@ impl<M: Wire + Clone> RowsOut<M> {
                 .iter()
                 .filter(|version| wants(self.purpose, replica, version.id, deleted));
             let wanted = wanted.map(|version| (key.clone(), version.clone()));
-            self.unsent.extend(wanted);
+            match M::SIBLINGS && matches!(self.purpose, Purpose::Return(_)) {
+                // As they were stamped: who has a sibling of a replica must have the earlier ones.
+                true => self.unsent.extend(wanted.collect::<Vec<_>>().into_iter().rev()),
+                false => self.unsent.extend(wanted),
+            }
         }
         Ok(())
     }

@@ -316,7 +316,7 @@ impl Open {
     /// Whether the operation stamps a version of its own. A delete of a key without a value does not.
     fn stamps(&self) -> bool {
         match &self.request {
-            PlainRequest::Get(..) => false,
+            PlainRequest::Get(..) | PlainRequest::Siblings(..) => false,
             PlainRequest::Put(_, value, ..) => value.is_some() || self.is_there(),
         }
     }

@@ -10,7 +10,7 @@ use turnbuckle_core::{
     BadSetting, Bug, Descriptor, Given, Level, Levels, Members, ParameterLine, Protocol, Session, Settings,
     Value,
 };
-use turnbuckle_quorum::QuorumSession;
+use turnbuckle_quorum::{QuorumSession, SiblingsSession};
 
 /// The kinds of keyspaces. A cluster without a configuration has a keyspace of each kind, and a new connection is in the first.
 pub const KINDS: &[&str] = &["causal", "eventual", "quorum"];
@@ -72,6 +72,8 @@ protocols! {
     GentleRain = "gentlerain", of kind "causal": GentleRainSession;
     /// Each operation says how many replicas must take part.
     Quorum = "quorum", of kind "quorum": QuorumSession;
+    /// The same, where writes that did not know of each other are all kept.
+    QuorumSiblings = "quorum-siblings", of kind "quorum": SiblingsSession;
 }
 
 /// By its own name, or by that of a kind.

@@ -25,6 +25,8 @@ pub struct QuorumConfig {
     pub keep_every: Micros,
     /// The exchange goes on for this long after the last read that wanted it. Statuses come, and replaced versions are kept, for as long.
     pub idle: Micros,
+    /// Where siblings are kept: the number of siblings of a key beside which no other one is written.
+    pub max_siblings: usize,
     /// The planted bugs.
     pub bugs: Bugs,
 }
@@ -42,6 +44,7 @@ impl Default for QuorumConfig {
             status_covers: MAX_COVERS,
             keep_every: Micros::from_millis(1_000),
             idle: Micros::from_millis(30_000),
+            max_siblings: 32,
             bugs: Bugs::default(),
         }
     }
@@ -72,59 +75,96 @@ pub struct Bugs {
     pub leaves_one_out: bool,
     /// A version that comes late is taken for the one that the oldest known one has replaced.
     pub guesses_the_past: bool,
+    /// A write with a context replaces what its coordinator has, too.
+    pub replaces_unseen: bool,
+    /// Of the siblings that another replica lacks, it is sent only the newest.
+    pub answers_with_newest: bool,
+    /// Clients are shown the newest sibling alone, with the context of all.
+    pub shows_one_sibling: bool,
 }
 
 /// No partition has more replicas.
 const MAX_COVERS: usize = ReplicaSet::MAX as usize;
 
+const HEARTBEAT: Parameter<QuorumConfig> = Parameter::new(
+    "heartbeat",
+    "how often a replica tells the other replicas up to which timestamp it has sent everything",
+    |config| Setting::Interval(&mut config.heartbeat),
+);
+const PATIENCE: Parameter<QuorumConfig> = Parameter::new(
+    "patience",
+    "how long an operation may wait for other replicas",
+    |config| Setting::Interval(&mut config.patience),
+);
+const RETRY: Parameter<QuorumConfig> = Parameter::new(
+    "retry",
+    "how long a replica may take to acknowledge a write before it is asked about it",
+    |config| Setting::Interval(&mut config.retry),
+);
+const REPAIR_AFTER: Parameter<QuorumConfig> = Parameter::new(
+    "repair_after",
+    "the age from which on a version is sent to a replica that a read found without it",
+    |config| Setting::Interval(&mut config.repair_after),
+);
+const EXCHANGE: Parameter<QuorumConfig> = Parameter::new(
+    "exchange",
+    "how often a replica asks the others how far they are, while clients read at bounded(t)",
+    |config| Setting::Interval(&mut config.exchange),
+);
+const STATUS: Parameter<QuorumConfig> = Parameter::new(
+    "status",
+    "how often a replica tells the others how far it is, while clients read at per-key-sequential or sequential",
+    |config| Setting::Interval(&mut config.status),
+);
+const STATUS_AGE: Parameter<QuorumConfig> = Parameter::new(
+    "status_age",
+    "how old the statuses may be from which a read at per-key-sequential is answered, counted from when the read begins",
+    |config| Setting::Allowance(&mut config.status_age),
+);
+const STATUS_COVERS: Parameter<QuorumConfig> = Parameter::new(
+    "status_covers",
+    "a read at per-key-sequential reflects the writes that this number of replicas had stored: 1 for all writes, and at most the number that a majority reflects",
+    |config| Setting::Count(&mut config.status_covers, 1..=MAX_COVERS),
+);
+const MAX_SIBLINGS: Parameter<QuorumConfig> = Parameter::new(
+    "max_siblings",
+    "a write is refused if it leaves this number of versions of its key beside it",
+    |config| Setting::Count(&mut config.max_siblings, 1..=100),
+);
+
 pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
-    Parameter::new(
-        "heartbeat",
-        "how often a replica tells the other replicas up to which timestamp it has sent everything",
-        |config| Setting::Interval(&mut config.heartbeat),
-    ),
-    Parameter::new(
-        "patience",
-        "how long an operation may wait for other replicas",
-        |config| Setting::Interval(&mut config.patience),
-    ),
-    Parameter::new(
-        "retry",
-        "how long a replica may take to acknowledge a write before it is asked about it",
-        |config| Setting::Interval(&mut config.retry),
-    ),
-    Parameter::new(
-        "repair_after",
-        "the age from which on a version is sent to a replica that a read found without it",
-        |config| Setting::Interval(&mut config.repair_after),
-    ),
-    Parameter::new(
-        "exchange",
-        "how often a replica asks the others how far they are, while clients read at bounded(t)",
-        |config| Setting::Interval(&mut config.exchange),
-    ),
-    Parameter::new(
-        "status",
-        "how often a replica tells the others how far it is, while clients read at per-key-sequential or sequential",
-        |config| Setting::Interval(&mut config.status),
-    ),
-    Parameter::new(
-        "status_age",
-        "how old the statuses may be from which a read at per-key-sequential is answered, counted from when the read begins",
-        |config| Setting::Allowance(&mut config.status_age),
-    ),
-    Parameter::new(
-        "status_covers",
-        "a read at per-key-sequential reflects the writes that this number of replicas had stored: 1 for all writes, and at most the number that a majority reflects",
-        |config| Setting::Count(&mut config.status_covers, 1..=MAX_COVERS),
-    ),
+    HEARTBEAT,
+    PATIENCE,
+    RETRY,
+    REPAIR_AFTER,
+    EXCHANGE,
+    STATUS,
+    STATUS_AGE,
+    STATUS_COVERS,
 ];
 
+pub(crate) const SIBLINGS_PARAMETERS: &[Parameter<QuorumConfig>] =
+    &[HEARTBEAT, PATIENCE, RETRY, REPAIR_AFTER, EXCHANGE, MAX_SIBLINGS];
+
+const FORGETS_DELETES_EARLY: Bug = Bug::new(
+    "forgets_deletes_early",
+    "a delete is forgotten before every replica shows it, and the deleted value comes back",
+);
+const COUNTS_ONE_TOO_MANY: Bug = Bug::new(
+    "counts_one_too_many",
+    "a write is acknowledged when one replica fewer has it than its level says",
+);
+const STAMPS_AT_ARRIVAL: Bug = Bug::new(
+    "stamps_at_arrival",
+    "a read at bounded(t) misses a write that was acknowledged while the answer that seems to prove the bound was under way",
+);
+const COMPARES_NOTHING: Bug = Bug::new(
+    "compares_nothing",
+    "a read at bounded(t) misses a write that another replica has acknowledged, and that has not arrived here",
+);
+
 pub(crate) const BUGS: &[Bug] = &[
-    Bug::new(
-        "forgets_deletes_early",
-        "a delete is forgotten before every replica shows it, and the deleted value comes back",
-    ),
+    FORGETS_DELETES_EARLY,
     Bug::new(
         "skips_write_back",
         "an atomic read returns a value that a later read, from another majority, does not find",
@@ -133,18 +173,9 @@ pub(crate) const BUGS: &[Bug] = &[
         "stamps_without_asking",
         "an atomic write is stamped by a clock alone, below a write that was acknowledged before it began",
     ),
-    Bug::new(
-        "counts_one_too_many",
-        "a write is acknowledged when one replica fewer has it than its level says",
-    ),
-    Bug::new(
-        "stamps_at_arrival",
-        "a read at bounded(t) misses a write that was acknowledged while the answer that seems to prove the bound was under way",
-    ),
-    Bug::new(
-        "compares_nothing",
-        "a read at bounded(t) misses a write that another replica has acknowledged, and that has not arrived here",
-    ),
+    COUNTS_ONE_TOO_MANY,
+    STAMPS_AT_ARRIVAL,
+    COMPARES_NOTHING,
     Bug::new(
         "ignores_seen",
         "a session that reads at per-key-sequential at another site is shown an older version than it had seen",
@@ -167,6 +198,25 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
 ];
 
+pub(crate) const SIBLINGS_BUGS: &[Bug] = &[
+    FORGETS_DELETES_EARLY,
+    COUNTS_ONE_TOO_MANY,
+    STAMPS_AT_ARRIVAL,
+    COMPARES_NOTHING,
+    Bug::new(
+        "replaces_unseen",
+        "a write with a context replaces also what its client has not seen",
+    ),
+    Bug::new(
+        "answers_with_newest",
+        "a replica answers another one with the newest sibling alone, and the others are taken for replaced",
+    ),
+    Bug::new(
+        "shows_one_sibling",
+        "a client is shown one sibling with the context of all, and its next write replaces the others",
+    ),
+];
+
 impl Bugs {
     /// The bug of this name, to be switched on. `None` if there is none.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
@@ -184,6 +234,9 @@ impl Bugs {
             "shows_newest" => &mut self.shows_newest,
             "leaves_one_out" => &mut self.leaves_one_out,
             "guesses_the_past" => &mut self.guesses_the_past,
+            "replaces_unseen" => &mut self.replaces_unseen,
+            "answers_with_newest" => &mut self.answers_with_newest,
+            "shows_one_sibling" => &mut self.shows_one_sibling,
             _ => return None,
         })
     }

@@ -25,14 +25,14 @@
 //!
 //! The exchange runs only while somebody reads at `bounded(t)`: it begins with such a read, and ends a while after the last one.
 use crate::{
-    Body, Message,
+    Body, Conflicts, Message,
     message::{Entry, Held},
-    replica::{Cx, Quorum, Timer, newest_here, say},
+    replica::{Cx, Quorum, Timer, say},
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{
-    Freshness, Hlc, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet,
-    RequestId, Spans,
+    Freshness, Hlc, Level, Micros, PlainRequest, QuorumProof, Receipt, ReplicaId, ReplicaSet, RequestId,
+    Spans,
 };
 use turnbuckle_streams::Mark;
 
@@ -105,11 +105,11 @@ impl Exchange {
     }
 }
 
-impl Quorum {
+impl<C: Conflicts> Quorum<C> {
     /// A read at `bounded(t)`: answered here if the bound is proven. If not, a majority is asked.
     pub(crate) fn read_bounded(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Cx<'_, C>,
         id: RequestId,
         request: PlainRequest,
         bound: Micros,
@@ -124,7 +124,7 @@ impl Quorum {
         match found.filter(|_| cx.proves()) {
             Some((age, covers)) => {
                 self.exchange.proven += 1;
-                let (version, value) = newest_here(cx, request.key());
+                let shown = self.shown_here(cx, &request);
                 let me = ReplicaSet::one(cx.me.replica());
                 let others = self.replicas - usize::from(covers);
                 let fresh = ages.iter().take(others).map(|(peer, _)| *peer);
@@ -138,9 +138,10 @@ impl Quorum {
                     staleness: Some(age),
                     // The claim rests on no clock but this replica's own.
                     clock_bound: Micros(0),
-                    ..self.receipt(cx, Level::Bounded(bound), version, proof, cx.now.monotonic)
+                    siblings: shown.has_siblings,
+                    ..self.receipt(cx, Level::Bounded(bound), shown.version, proof, cx.now.monotonic)
                 };
-                cx.reply(id, PlainResponse::Value(value), receipt);
+                cx.reply(id, shown.response, receipt);
             }
             None => {
                 self.exchange.fell_back += 1;
@@ -156,7 +157,7 @@ impl Quorum {
 
     /// Of each other replica of which that is known: everything that it had acknowledged this long before the request at hand came is here. The freshest
     /// first.
-    fn ages(&self, cx: &Cx<'_>) -> Vec<(ReplicaId, Micros)> {
+    fn ages(&self, cx: &Cx<'_, C>) -> Vec<(ReplicaId, Micros)> {
         let began = cx.now.monotonic.since(cx.waited);
         let peers = self.exchange.peers.iter();
         let known = peers.filter_map(|(&peer, known)| Some((peer, began.since(known.fresh_at?))));
@@ -180,7 +181,7 @@ impl Quorum {
     }
 
     /// A read at `bounded(t)` has come: the exchange is needed.
-    fn want_exchange(&mut self, cx: &mut Cx<'_>) {
+    fn want_exchange(&mut self, cx: &mut Cx<'_, C>) {
         self.exchange.wanted_at = cx.now.monotonic;
         if !self.exchange.is_on {
             self.exchange.is_on = true;
@@ -189,7 +190,7 @@ impl Quorum {
     }
 
     /// Asks every peer how far it is.
-    pub(crate) fn ask_round(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn ask_round(&mut self, cx: &mut Cx<'_, C>) {
         let exchange = &mut self.exchange;
         if cx.now.monotonic >= exchange.wanted_at + self.config.idle {
             exchange.is_on = false;
@@ -207,20 +208,20 @@ impl Quorum {
         cx.set_timer(Timer::Exchange, self.config.exchange);
     }
 
-    pub(crate) fn say_of_exchange(&mut self, cx: &mut Cx<'_>, to: ReplicaId, body: Body) {
+    pub(crate) fn say_of_exchange(&mut self, cx: &mut Cx<'_, C>, to: ReplicaId, body: Body) {
         self.exchange.count(&body);
         say(cx, to, 0, body);
     }
 
     /// A peer asks how far this replica is.
-    pub(crate) fn on_round(&mut self, cx: &mut Cx<'_>, from: ReplicaId, round: u64) {
+    pub(crate) fn on_round(&mut self, cx: &mut Cx<'_, C>, from: ReplicaId, round: u64) {
         self.exchange.asked_by.insert(from, (round, 0));
         let mark = self.marks.next(cx);
         self.mark_with_status(cx, from, mark);
     }
 
     /// The regular mark, and with it the answers to peers that have asked lately.
-    pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_, C>) {
         let mark = self.marks.next(cx);
         self.exchange.asked_by.retain(|_, (_, heartbeats)| {
             *heartbeats += 1;
@@ -235,7 +236,7 @@ impl Quorum {
     }
 
     /// A mark for a peer, with how far this replica is, which answers the peer's last round. It travels behind everything that was stamped here.
-    pub(crate) fn mark_with_status(&mut self, cx: &mut Cx<'_>, to: ReplicaId, mark: Mark) {
+    pub(crate) fn mark_with_status(&mut self, cx: &mut Cx<'_, C>, to: ReplicaId, mark: Mark) {
         let round = self.exchange.asked_by.get(&to).map_or(0, |&(round, _)| round);
         let others = self.all.without(cx.me.replica()).without(to);
         let is_known = others
@@ -275,7 +276,7 @@ impl Quorum {
     }
 
     /// A peer says how far it is. Its mark has been handled.
-    pub(crate) fn on_held(&mut self, cx: &mut Cx<'_>, from: ReplicaId, held: &Held) {
+    pub(crate) fn on_held(&mut self, cx: &mut Cx<'_, C>, from: ReplicaId, held: &Held) {
         let exchange = &mut self.exchange;
         // Rounds are numbered one after the other.
         let first = exchange.asked_at.front().map_or(0, |&(number, _)| number);
@@ -303,7 +304,7 @@ impl Quorum {
     }
 
     /// More may be here than before: entries of the real-time vector rise.
-    pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_, C>) {
         let me = cx.me.replica();
         let compares = !self.config.bugs.compares_nothing;
         let marks = &self.marks;
@@ -323,7 +324,7 @@ impl Quorum {
     }
 
     /// A peer's mark has come: everything of its stream that was acknowledged before this replica was opened was stamped before it.
-    pub(crate) fn on_any_mark(&mut self, cx: &mut Cx<'_>, from: ReplicaId, mark: Mark) {
+    pub(crate) fn on_any_mark(&mut self, cx: &mut Cx<'_, C>, from: ReplicaId, mark: Mark) {
         self.marks.heard(cx, from, mark);
         self.note_promise(from, mark);
         self.exchange.known.insert(from);

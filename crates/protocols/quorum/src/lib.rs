@@ -62,6 +62,8 @@
 //! is reported as such, and may take effect at any later time: it is on its coordinator's disk, and in its stream.
 mod config;
 pub use config::QuorumConfig;
+mod conflicts;
+pub use conflicts::{Conflicts, LastWriterWins};
 mod exchange;
 mod latency;
 mod message;
@@ -74,6 +76,8 @@ pub use replica::{Quorum, Timer};
 mod seen;
 mod sequential;
 mod session;
-pub use session::QuorumSession;
+pub use session::{QuorumSession, SiblingsSession};
+mod siblings;
+pub use siblings::{Dotted, KeepSiblings};
 mod statuses;
 mod writes;

@@ -1,7 +1,7 @@
 //! The messages between replicas, and what is kept with each version.
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Hlc, Record, ReplicaId, ReplicaSet, Version, VersionId, VersionRecord, Wire,
+    BadFrame, Hlc, Meta, Record, ReplicaId, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire,
 };
 use turnbuckle_streams::MarkRecord;
 
@@ -15,6 +15,8 @@ impl Copies {
         self.0 > 1
     }
 }
+
+impl Meta for Copies {}
 
 impl Wire for Copies {
     fn encode(&self, out: &mut BytesMut) {
@@ -40,7 +42,7 @@ pub struct Message {
     #[prost(uint64, tag = "1")]
     pub operation: u64,
     /// What is said.
-    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub body: Option<Body>,
 }
 
@@ -68,10 +70,10 @@ pub enum Body {
     /// A question: is everything of the sender's stream up to this timestamp on disk?
     #[prost(fixed64, tag = "8")]
     Confirm(u64),
-    /// A request to store this version, unless the receiver has a newer one. It is acknowledged if the message has an operation's number.
+    /// A request to store these versions, unless the receiver has something that replaces them. It is acknowledged if the message has an operation's number.
     #[prost(message, tag = "9")]
     Store(Repair),
-    /// The answer to a request to store: that version, or a newer one, is on disk.
+    /// The answer to a request to store: those versions, or what replaces them, are on disk.
     #[prost(message, tag = "10")]
     Stored(()),
     /// A question: how far is the receiver? With the number of the round, which no earlier life of the sender has used.
@@ -83,6 +85,9 @@ pub enum Body {
     /// A request to send statuses regularly, for this time in microseconds from when the request arrives.
     #[prost(fixed64, tag = "13")]
     Subscribe(u64),
+    /// The answer where siblings are kept: what the receiver knows of the key, and the versions that the asker lacks.
+    #[prost(message, tag = "14")]
+    Found(Found),
 }
 
 /// How far a replica is: a status message.
@@ -113,21 +118,45 @@ pub struct Entry {
 impl Held {
     fn check(&self) -> Result<(), String> {
         self.mark.check()?;
-        let wrong = self.entries.iter().find(|entry| entry.replica > u16::MAX.into());
-        wrong.map_or(Ok(()), |entry| Err(format!("replica {}", entry.replica)))
+        check_context(&self.entries)
     }
 
     fn newest(&self) -> Hlc {
-        let entries = self.entries.iter().map(|entry| Hlc(entry.until));
-        entries.max().unwrap_or(Hlc::ZERO).max(Record::newest(&self.mark))
+        newest_of(&self.entries).max(Record::newest(&self.mark))
     }
+}
 
-    fn replicas(&self) -> ReplicaSet {
-        self.entries
-            .iter()
-            .map(|entry| ReplicaId(entry.replica as u16))
-            .collect()
-    }
+/// A causal context as a list.
+pub(crate) fn entries_of(context: &Vector) -> Vec<Entry> {
+    let entries = context.entries().map(|(replica, until)| Entry {
+        replica: replica.0.into(),
+        until: until.0,
+    });
+    entries.collect()
+}
+
+/// The context in such a list. A list from outside must have been checked before.
+pub(crate) fn context_in(entries: &[Entry]) -> Vector {
+    let entries = entries.iter();
+    entries
+        .map(|entry| (ReplicaId(entry.replica as u16), Hlc(entry.until)))
+        .collect()
+}
+
+fn check_context(entries: &[Entry]) -> Result<(), String> {
+    let max = u32::from(ReplicaSet::MAX);
+    let wrong = entries.iter().find(|entry| entry.replica >= max);
+    wrong.map_or(Ok(()), |entry| Err(format!("replica {}", entry.replica)))
+}
+
+fn newest_of(entries: &[Entry]) -> Hlc {
+    let entries = entries.iter().map(|entry| Hlc(entry.until));
+    entries.max().unwrap_or(Hlc::ZERO)
+}
+
+fn replicas_of(entries: &[Entry]) -> ReplicaSet {
+    let entries = entries.iter().map(|entry| ReplicaId(entry.replica as u16));
+    entries.collect()
 }
 
 /// A question about a key.
@@ -139,6 +168,20 @@ pub struct Read {
     /// The newest version that the asker has, without its value.
     #[prost(message, required, tag = "2")]
     pub newest: VersionRecord,
+    /// Where siblings are kept: the causal context of what the asker has.
+    #[prost(message, repeated, tag = "3")]
+    pub context: Vec<Entry>,
+}
+
+/// What a replica has of a key, where siblings are kept.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Found {
+    /// The causal context of what it has.
+    #[prost(message, repeated, tag = "1")]
+    pub context: Vec<Entry>,
+    /// The versions that the asker's context does not cover.
+    #[prost(message, repeated, tag = "2")]
+    pub versions: Vec<Stored>,
 }
 
 /// A version with what is kept of it.
@@ -150,44 +193,47 @@ pub struct Stored {
     /// See [`Copies`].
     #[prost(uint32, tag = "2")]
     pub copies: u32,
+    /// Where siblings are kept: the causal context of the version.
+    #[prost(message, repeated, tag = "3")]
+    pub replaces: Vec<Entry>,
 }
 
-/// A version that the receiver is to store.
+/// Versions that the receiver is to store.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Repair {
-    /// Its key.
+    /// Their key.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// The version.
-    #[prost(message, required, tag = "2")]
-    pub stored: Stored,
+    /// The versions. Siblings come together: what a replica has of another one's versions must have no gap.
+    #[prost(message, repeated, tag = "2")]
+    pub versions: Vec<Stored>,
 }
 
 impl Stored {
-    /// The record of a version.
-    pub fn new(version: &Version<Copies>) -> Stored {
-        Stored {
-            version: VersionRecord::new(Some(&Version {
-                id: version.id,
-                value: version.value.clone(),
-                meta: (),
-            })),
-            copies: u32::from(version.meta.0),
-        }
-    }
-
     fn check(&self) -> Result<(), String> {
+        check_context(&self.replaces)?;
+        if !self.replaces.is_empty() && newest_of(&self.replaces) >= VersionRecord::newest(&self.version) {
+            return Err("a version whose context is not older than itself".into());
+        }
         match u8::try_from(self.copies) {
             Ok(_) => self.version.check(),
             Err(_) => Err(format!("a version with {} copies", self.copies)),
         }
     }
 
-    /// The version. A record from outside must have been checked before.
-    pub fn version(self) -> Option<Version<Copies>> {
-        let Version { id, value, .. } = self.version.version()?;
-        let meta = Copies(self.copies as u8);
-        Some(Version { id, value, meta })
+    fn newest(&self) -> Hlc {
+        VersionRecord::newest(&self.version).max(newest_of(&self.replaces))
+    }
+
+    fn replicas(&self) -> ReplicaSet {
+        self.version.replicas().union(replicas_of(&self.replaces))
+    }
+}
+
+impl Found {
+    fn check(&self) -> Result<(), String> {
+        check_context(&self.context)?;
+        self.versions.iter().try_for_each(Stored::check)
     }
 }
 
@@ -208,20 +254,23 @@ pub(crate) fn named_in(record: &VersionRecord) -> VersionId {
 }
 
 impl Message {
-    fn version(&self) -> Option<&VersionRecord> {
-        match self.body.as_ref()? {
-            Body::Read(read) => Some(&read.newest),
-            Body::Newer(stored) => Some(&stored.version),
-            Body::Older(version) => Some(version),
-            Body::Store(repair) => Some(&repair.stored.version),
-            Body::Mark(_)
-            | Body::Declined(_)
-            | Body::StoredUntil(_)
-            | Body::Confirm(_)
-            | Body::Round(_)
-            | Body::Held(_)
-            | Body::Subscribe(_)
-            | Body::Stored(()) => None,
+    fn stored(&self) -> &[Stored] {
+        match &self.body {
+            Some(Body::Newer(stored)) => std::slice::from_ref(stored),
+            Some(Body::Store(repair)) => &repair.versions,
+            Some(Body::Found(found)) => &found.versions,
+            _ => &[],
+        }
+    }
+
+    /// The version that it names, and the context.
+    fn named(&self) -> (Option<&VersionRecord>, &[Entry]) {
+        match &self.body {
+            Some(Body::Read(read)) => (Some(&read.newest), &read.context),
+            Some(Body::Older(version)) => (Some(version), &[]),
+            Some(Body::Found(found)) => (None, &found.context),
+            Some(Body::Held(held)) => (None, &held.entries),
+            _ => (None, &[]),
         }
     }
 }
@@ -233,28 +282,35 @@ impl Record for Message {
         match self.body.as_ref().ok_or("no body")? {
             Body::Mark(mark) => mark.check(),
             Body::Held(held) => held.check(),
-            Body::Newer(stored) => stored.check(),
-            Body::Store(repair) => repair.stored.check(),
-            _ => self.version().map_or(Ok(()), VersionRecord::check),
+            Body::Found(found) => found.check(),
+            Body::Read(read) => check_context(&read.context).and_then(|()| read.newest.check()),
+            Body::Older(version) => version.check(),
+            _ => self.stored().iter().try_for_each(Stored::check),
         }
     }
 
     fn newest(&self) -> Hlc {
         match &self.body {
-            Some(Body::Mark(mark)) => Record::newest(mark),
-            Some(Body::Held(held)) => held.newest(),
+            Some(Body::Mark(mark)) => return Record::newest(mark),
+            Some(Body::Held(held)) => return held.newest(),
             // They are compared with timestamps of this cluster, and no clock follows them.
             Some(Body::StoredUntil(_) | Body::Confirm(_) | Body::Round(_) | Body::Subscribe(_)) | None => {
-                Hlc::ZERO
+                return Hlc::ZERO;
             }
-            Some(_) => self.version().map_or(Hlc::ZERO, VersionRecord::newest),
+            Some(_) => {}
         }
+        let (version, context) = self.named();
+        let stored = self.stored().iter().map(Stored::newest).max();
+        version
+            .map_or(Hlc::ZERO, VersionRecord::newest)
+            .max(newest_of(context))
+            .max(stored.unwrap_or(Hlc::ZERO))
     }
 
     fn replicas(&self) -> ReplicaSet {
-        match &self.body {
-            Some(Body::Held(held)) => held.replicas(),
-            _ => self.version().map(VersionRecord::replicas).unwrap_or_default(),
-        }
+        let (version, context) = self.named();
+        let stored = self.stored().iter().map(Stored::replicas);
+        let named = version.map(VersionRecord::replicas).unwrap_or_default();
+        stored.fold(named.union(replicas_of(context)), ReplicaSet::union)
     }
 }

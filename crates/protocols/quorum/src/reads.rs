@@ -3,16 +3,20 @@
 //! A read asks as few other replicas as its level needs. It asks another one when a link breaks, when a replica declines, and when an answer takes longer
 //! than that replica's answers usually do. Writes that depend on what is there begin with such a read: deletes, and writes at level `atomic`.
 use crate::{
-    message::{Body, Copies, Repair, Stored, name_of, named_in},
-    replica::{Cx, Quorum, Timer, say, sync_all},
+    Conflicts,
+    message::{Body, Repair},
+    replica::{Cx, Quorum, Shown, Timer, deleted_here, say, sync_all},
 };
 use turnbuckle_core::{
     Freshness, Key, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet,
-    RequestId, ServerId, Version, VersionId,
+    RequestId, ServerId, Version,
 };
 
+/// What the versions of one repair may have together, in bytes. A larger one is left to the streams.
+const MAX_REPAIR_BYTES: usize = 96 << 20;
+
 /// A read under way, or the read with which a write begins.
-pub(crate) struct Read {
+pub(crate) struct Read<C: Conflicts> {
     id: RequestId,
     pub request: PlainRequest,
     /// The number of replicas that must answer.
@@ -25,31 +29,28 @@ pub(crate) struct Read {
     answered: ReplicaSet,
     /// Those of the asked that will not answer: they declined, or their links are down.
     lost: ReplicaSet,
-    /// The version that the coordinator had when the read began. Answers contain a value only if it is newer.
-    known: VersionId,
-    /// The newest version that an answer brought.
-    newer: Option<Version<Copies>>,
-    /// The newest version of each replica that has answered.
-    found: Vec<(ReplicaId, VersionId)>,
+    /// What the coordinator knew of the key when the read began. Answers contain only versions that it lacked then.
+    known: C::Known,
+    /// The versions that answers brought.
+    brought: Vec<Version<C::Meta>>,
+    /// What each replica that has answered knows.
+    found: Vec<(ReplicaId, C::Known)>,
     since: Micros,
     /// When another replica is asked although none of the asked is lost. `None` if one was.
     hedge_at: Option<Micros>,
     /// Whether the answers are complete and a majority is to store the newest version: the second phase of level `atomic`. Then these have it.
-    storing: Option<(ReplicaSet, Stored)>,
+    storing: Option<(ReplicaSet, Version<C::Meta>)>,
     /// Why replicas declined.
     declined: Option<String>,
 }
 
-impl Read {
+impl<C: Conflicts> Read<C> {
     fn is_atomic(&self) -> bool {
         self.request.level() == Level::Atomic
     }
 
     fn question(&self) -> Body {
-        Body::Read(crate::message::Read {
-            key: self.request.key().0.clone(),
-            newest: name_of(self.known),
-        })
+        Body::Read(C::question(self.request.key().0.clone(), &self.known))
     }
 
     /// Those whose answers the read waits for.
@@ -59,18 +60,18 @@ impl Read {
     }
 }
 
-impl Quorum {
+impl<C: Conflicts> Quorum<C> {
     /// Begins to read the request's key at this many replicas, this one included.
     pub(crate) fn begin_read(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Cx<'_, C>,
         id: RequestId,
         request: PlainRequest,
         needed: usize,
         fallback: Option<Freshness>,
     ) {
         let me = ReplicaSet::one(cx.me.replica());
-        let known = cx.chain(request.key()).map(|chain| chain.newest().id);
+        let known = C::known(cx.chain(request.key()));
         let operation = self.next_operation();
         let read = Read {
             id,
@@ -81,8 +82,8 @@ impl Quorum {
             measured: ReplicaSet::default(),
             answered: me,
             lost: ReplicaSet::default(),
-            known: known.unwrap_or_default(),
-            newer: None,
+            known,
+            brought: Vec::new(),
             found: Vec::new(),
             since: cx.now.monotonic.since(cx.waited),
             hedge_at: None,
@@ -94,7 +95,7 @@ impl Quorum {
     }
 
     /// Asks as many replicas as are missing, or finishes the read.
-    fn go_on_reading(&mut self, cx: &mut Cx<'_>, operation: u64) {
+    fn go_on_reading(&mut self, cx: &mut Cx<'_, C>, operation: u64) {
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
         };
@@ -127,7 +128,7 @@ impl Quorum {
         }
     }
 
-    fn ask(&mut self, cx: &mut Cx<'_>, operation: u64, peers: &[ReplicaId]) {
+    fn ask(&mut self, cx: &mut Cx<'_, C>, operation: u64, peers: &[ReplicaId]) {
         let now = cx.now.monotonic;
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
@@ -148,9 +149,9 @@ impl Quorum {
     }
 
     /// Asks one more replica in each read that has waited for longer than answers usually take.
-    pub(crate) fn hedge(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn hedge(&mut self, cx: &mut Cx<'_, C>) {
         let now = cx.now.monotonic;
-        let late = |read: &Read| read.storing.is_none() && read.hedge_at.is_some_and(|at| at <= now);
+        let late = |read: &Read<C>| read.storing.is_none() && read.hedge_at.is_some_and(|at| at <= now);
         let late: Vec<u64> = self
             .reads
             .iter()
@@ -180,33 +181,26 @@ impl Quorum {
     /// Another replica asks which version is here.
     pub(crate) fn on_question(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Cx<'_, C>,
         from: ServerId,
         operation: u64,
         question: &crate::message::Read,
     ) {
         let body = match self.refusal() {
             Some(why) => Body::Declined(why),
-            None => {
-                let known = named_in(&question.newest);
-                let newest = cx.chain(&question.key.clone().into()).map(|chain| chain.newest());
-                match newest.filter(|newest| newest.id > known) {
-                    Some(newer) => Body::Newer(Stored::new(newer)),
-                    None => Body::Older(name_of(newest.map(|newest| newest.id).unwrap_or_default())),
-                }
-            }
+            None => C::answer(&self.config, cx.chain(&question.key.clone().into()), question),
         };
         say(cx, from.replica(), operation, body);
     }
 
-    /// A replica answers. `found` is its newest version, and `newer` that version if this replica lacked it.
+    /// A replica answers. `found` is what it knows, and `lacked` what this replica lacked.
     pub(crate) fn on_answer(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Cx<'_, C>,
         from: ServerId,
         operation: u64,
-        found: VersionId,
-        newer: Option<Version<Copies>>,
+        found: C::Known,
+        lacked: Vec<Version<C::Meta>>,
     ) {
         let peer = from.replica();
         self.latencies.answered(operation, peer, cx.now.monotonic);
@@ -218,13 +212,11 @@ impl Quorum {
         }
         read.answered = read.answered.union(ReplicaSet::one(peer));
         read.found.push((peer, found));
-        if newer.as_ref().map(|version| version.id) > read.newer.as_ref().map(|version| version.id) {
-            read.newer = newer;
-        }
+        C::gather(&mut read.brought, lacked);
         self.go_on_reading(cx, operation);
     }
 
-    pub(crate) fn on_declined(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64, why: String) {
+    pub(crate) fn on_declined(&mut self, cx: &mut Cx<'_, C>, from: ServerId, operation: u64, why: String) {
         self.latencies.declined(operation, from.replica());
         if let Some(read) = self.reads.get_mut(&operation)
             && read.asked.contains(from.replica())
@@ -239,7 +231,7 @@ impl Quorum {
     }
 
     /// The link to a replica is down: it will not answer what it was asked.
-    pub(crate) fn lose_answers_of(&mut self, cx: &mut Cx<'_>, peer: ReplicaId) {
+    pub(crate) fn lose_answers_of(&mut self, cx: &mut Cx<'_, C>, peer: ReplicaId) {
         self.latencies.lose(peer);
         let waiting: Vec<u64> = self.reads.keys().copied().collect();
         for operation in waiting {
@@ -255,77 +247,96 @@ impl Quorum {
     }
 
     /// Enough replicas have answered. This replica stores what it is about to show.
-    fn has_answers(&mut self, cx: &mut Cx<'_>, operation: u64) {
+    fn has_answers(&mut self, cx: &mut Cx<'_, C>, operation: u64) {
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
         };
         let key = read.request.key().clone();
-        let brought = read.newer.take();
-        let is_behind = brought.is_some();
-        if let Some(newer) = brought {
-            let is_needed = cx.chain(&key).is_none_or(|chain| chain.newest().id < newer.id);
-            if is_needed && !cx.has_room() {
-                let why = "the disk of this node has no room for the version that was read".to_string();
-                return self.refuse_read(cx, operation, why);
-            }
-            self.store(cx, key.clone(), newer);
+        let mut brought = std::mem::take(&mut read.brought);
+        brought.retain(|version| self.may_be_lacking(version));
+        let is_behind = !brought.is_empty();
+        let is_needed = |version: &Version<C::Meta>| !C::covers(&C::known(cx.chain(&key)), version.id);
+        if !cx.has_room() && brought.iter().any(is_needed) {
+            let why = "the disk of this node has no room for the version that was read".to_string();
+            return self.refuse_read(cx, operation, why);
         }
-        let Some(read) = self.reads.get_mut(&operation) else {
+        // The oldest first: of each replica, earlier versions must be here before later ones.
+        brought.sort_by_key(|version| version.id);
+        for version in brought {
+            self.store(cx, key.clone(), version);
+        }
+        let Some(read) = self.reads.get(&operation) else {
             return;
         };
-        let newest = cx.chain(&key).map(|chain| chain.newest().clone());
-        let id = newest.as_ref().map(|version| version.id).unwrap_or_default();
-        let is_write = read.request.is_write();
-        let exists = newest.as_ref().is_some_and(|version| version.value.is_some());
-        let deletes_nothing = matches!(read.request, PlainRequest::Put(_, None, ..)) && !exists;
-        if is_write && !deletes_nothing {
+        if read.request.is_write() && !self.deletes_nothing(cx, &read.request) {
             let read = self.reads.remove(&operation).expect("it was just there");
             return self.begin_write(cx, read.id, read.request, read.since);
         }
-        let behind: Vec<ReplicaId> = read
-            .found
-            .iter()
-            .filter(|(_, found)| *found < id)
-            .map(|&(peer, _)| peer)
-            .collect();
+        let here = cx.chain(&key);
+        let lacks = |found: &C::Known| C::lacking(here, found).any(|version| self.may_be_lacking(version));
+        let behind = read.found.iter().filter(|(_, found)| lacks(found));
+        let behind: Vec<(ReplicaId, C::Known)> = behind.cloned().collect();
         self.differing += u64::from(is_behind || !behind.is_empty());
-        if read.is_atomic() && !self.config.bugs.skips_write_back && newest.is_some() {
-            let is_synced = newest.as_ref().is_some_and(|version| version.meta.is_awaited());
+        if read.is_atomic()
+            && !self.config.bugs.skips_write_back
+            && let Some(newest) = here.map(|chain| chain.newest())
+        {
+            let is_synced = C::copies(&newest.meta).is_awaited();
+            let known = C::known(here);
             let have = read
                 .found
                 .iter()
-                .filter(|(_, found)| *found == id && is_synced)
+                .filter(|(_, found)| *found == known && is_synced)
                 .map(|&(peer, _)| peer);
             let have: ReplicaSet = have.chain([cx.me.replica()]).collect();
-            read.storing = newest.as_ref().map(|newest| (have, Stored::new(newest)));
+            let newest = newest.clone();
+            if let Some(read) = self.reads.get_mut(&operation) {
+                read.storing = Some((have, newest));
+            }
             if !is_synced {
                 sync_all(cx);
             }
             return self.go_on_storing(cx, operation, true);
         }
-        if let Some(version) = newest.filter(|version| self.is_overdue(cx, version)) {
-            self.repairs += behind.len() as u64;
-            for peer in behind {
-                let stored = Stored::new(&version);
-                let key = key.0.clone();
-                say(cx, peer, 0, Body::Store(Repair { key, stored }));
-            }
+        for (peer, known) in behind {
+            self.repair(cx, peer, &key, &known);
         }
         self.finish_read(cx, operation);
     }
 
+    /// Whether a replica may lack a version that it does not have. Every replica has had what was stamped up to some time, or something newer, which may be a
+    /// delete that is forgotten by now.
+    fn may_be_lacking(&self, version: &Version<C::Meta>) -> bool {
+        version.id.at > self.marks.deletes.forgotten()
+    }
+
+    /// Sends a replica what it lacks of a key, if that will not come soon from a stream.
+    fn repair(&mut self, cx: &mut Cx<'_, C>, peer: ReplicaId, key: &Key, known: &C::Known) {
+        let lacking = C::lacking(cx.chain(key), known);
+        let lacking: Vec<_> = lacking.filter(|version| self.may_be_lacking(version)).collect();
+        let is_late = lacking.iter().any(|version| self.is_overdue(cx, version));
+        let values = lacking.iter().filter_map(|version| version.value.as_ref());
+        let bytes: usize = values.map(|value| value.len()).sum();
+        if is_late && (bytes <= MAX_REPAIR_BYTES || lacking.len() == 1) {
+            let versions = lacking.into_iter().map(C::stored).collect();
+            self.repairs += 1;
+            let key = key.0.clone();
+            say(cx, peer, 0, Body::Store(Repair { key, versions }));
+        }
+    }
+
     /// Whether a version is so old that a replica which lacks it will not get it from a stream soon.
-    fn is_overdue(&self, cx: &Cx<'_>, version: &Version<Copies>) -> bool {
+    fn is_overdue(&self, cx: &Cx<'_, C>, version: &Version<C::Meta>) -> bool {
         version.id.at.wall() + self.config.repair_after < cx.now.wall.reading
     }
 
     /// Has a majority store the newest version, or answers if a majority has it.
-    fn go_on_storing(&mut self, cx: &mut Cx<'_>, operation: u64, is_new: bool) {
+    fn go_on_storing(&mut self, cx: &mut Cx<'_, C>, operation: u64, is_new: bool) {
         let majority = self.majority();
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
         };
-        let Some((have, stored)) = &read.storing else {
+        let Some((have, version)) = &read.storing else {
             return;
         };
         if have.len() >= majority {
@@ -335,35 +346,39 @@ impl Quorum {
             return;
         }
         for peer in self.links.minus(*have).iter() {
-            let (key, stored) = (read.request.key().0.clone(), stored.clone());
-            say(cx, peer, operation, Body::Store(Repair { key, stored }));
+            let (key, versions) = (read.request.key().0.clone(), vec![C::stored(version)]);
+            say(cx, peer, operation, Body::Store(Repair { key, versions }));
         }
     }
 
     /// Stores a version that came by a message, unless something newer is here.
-    fn store(&mut self, cx: &mut Cx<'_>, key: Key, version: Version<Copies>) {
-        // Every replica shows what was stamped up to then, or something newer, which may be a delete that is forgotten by now. A message may have been
-        // under way for longer than that takes.
-        if version.id.at > self.marks.deletes.forgotten() {
+    fn store(&mut self, cx: &mut Cx<'_, C>, key: Key, version: Version<C::Meta>) {
+        // A message may have been under way for long.
+        if self.may_be_lacking(&version) {
             cx.observe(version.id.at);
-            let is_awaited = version.meta.is_awaited();
+            let is_awaited = C::copies(&version.meta).is_awaited();
             self.keep_replaced(cx, &key, &version);
-            if cx.put(key, version) && is_awaited {
+            let is_new = match version.id.replica == cx.me.replica() {
+                // A power loss took it from here, and from this replica's stream. When a peer gives it back, it will be here already.
+                true => cx.replicate(cx.others(), key, version),
+                false => cx.put(key, version),
+            };
+            if is_new && is_awaited {
                 // Whoever holds such a version has it on disk.
                 cx.sync();
             }
         }
     }
 
-    /// A coordinator sends a version that this replica may lack.
-    pub(crate) fn on_store(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64, repair: Repair) {
-        let Some(version) = repair.stored.version() else {
-            return;
-        };
+    /// A coordinator sends versions that this replica may lack.
+    pub(crate) fn on_store(&mut self, cx: &mut Cx<'_, C>, from: ServerId, operation: u64, repair: Repair) {
         if self.refusal().is_some() || !cx.has_room() {
             return;
         }
-        self.store(cx, repair.key.into(), version);
+        let key = Key::from(repair.key);
+        for version in repair.versions.into_iter().filter_map(C::version) {
+            self.store(cx, key.clone(), version);
+        }
         if operation > 0 {
             sync_all(cx);
             say(cx, from.replica(), operation, Body::Stored(()));
@@ -371,7 +386,7 @@ impl Quorum {
     }
 
     /// A replica has stored what an atomic read is about to show.
-    pub(crate) fn on_stored(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64) {
+    pub(crate) fn on_stored(&mut self, cx: &mut Cx<'_, C>, from: ServerId, operation: u64) {
         if let Some(read) = self.reads.get_mut(&operation)
             && let Some((have, _)) = &mut read.storing
         {
@@ -380,7 +395,7 @@ impl Quorum {
         }
     }
 
-    fn finish_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
+    fn finish_read(&mut self, cx: &mut Cx<'_, C>, operation: u64) {
         let level = self.reads[&operation].request.level();
         if matches!(level, Level::Bounded(_) | Level::PerKeySequential) && !cx.proves() {
             let why = format!(
@@ -390,15 +405,23 @@ impl Quorum {
         }
         let read = self.reads.remove(&operation).expect("a read under way");
         // What a majority has stored by now, and not what has arrived here meanwhile.
-        let stored = read.storing.and_then(|(_, stored)| stored.version());
-        let newest = match &stored {
-            Some(stored) => Some(stored),
-            None => cx.chain(read.request.key()).map(|chain| chain.newest()),
+        let shown = match (read.request.is_write(), read.storing) {
+            // It has found nothing to delete.
+            (true, stored) => {
+                let stored = stored.map(|(_, version)| version.id);
+                Shown {
+                    version: stored.or_else(|| deleted_here(cx, read.request.key())),
+                    has_siblings: false,
+                    response: PlainResponse::Written { existed: false },
+                }
+            }
+            (false, Some((_, stored))) => Shown {
+                version: Some(stored.id),
+                has_siblings: false,
+                response: PlainResponse::Value(stored.value),
+            },
+            (false, None) => self.shown_here(cx, &read.request),
         };
-        let (version, value) = (
-            newest.map(|version| version.id),
-            newest.and_then(|version| version.value.clone()),
-        );
         let proof = QuorumProof {
             asked: read.asked,
             answered: read.answered,
@@ -409,17 +432,14 @@ impl Quorum {
             staleness: Some(Micros(0)),
             // The claim rests on no clock.
             clock_bound: Micros(0),
-            ..self.receipt(cx, read.request.level(), version, proof, read.since)
+            siblings: shown.has_siblings,
+            ..self.receipt(cx, read.request.level(), shown.version, proof, read.since)
         };
-        let response = match read.request.is_write() {
-            true => PlainResponse::Written { existed: false },
-            false => PlainResponse::Value(value),
-        };
-        cx.reply(read.id, response, receipt);
+        cx.reply(read.id, shown.response, receipt);
     }
 
     /// Too few replicas can be asked.
-    fn cannot_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
+    fn cannot_read(&mut self, cx: &mut Cx<'_, C>, operation: u64) {
         let Some(read) = self.reads.get(&operation) else {
             return;
         };
@@ -431,7 +451,7 @@ impl Quorum {
         self.refuse_read(cx, operation, why);
     }
 
-    fn refuse_read(&mut self, cx: &mut Cx<'_>, operation: u64, why: String) {
+    fn refuse_read(&mut self, cx: &mut Cx<'_, C>, operation: u64, why: String) {
         let Some(read) = self.reads.remove(&operation) else {
             return;
         };
@@ -440,7 +460,7 @@ impl Quorum {
     }
 
     /// Ends reads that have waited too long, and asks again for what replicas have not stored.
-    pub(crate) fn retry_reads(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn retry_reads(&mut self, cx: &mut Cx<'_, C>) {
         let now = cx.now.monotonic;
         let patience = self.config.patience;
         let open: Vec<u64> = self.reads.keys().copied().collect();

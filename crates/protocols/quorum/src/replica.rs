@@ -1,10 +1,8 @@
 //! A replica: a coordinator for the clients of its site, and a copy for all coordinators.
 use crate::{
-    Body, Copies, Message, QuorumConfig, Request,
-    config::{BUGS, PARAMETERS},
+    Body, Conflicts, LastWriterWins, Message, QuorumConfig, Request,
     exchange::Exchange,
     latency::Latencies,
-    message::named_in,
     reads::Read,
     sequential::Order,
     statuses::Statuses,
@@ -15,12 +13,12 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Metric, Micros, Now, Parameter, PlainRequest,
     PlainResponse, Proof, Protocol, QuorumProof, Reading, Receipt, Recovered, ReplicaId, ReplicaSet,
-    Replication, RequestId, ServerId, Topology, Version, VersionId, Vitals,
+    RequestId, ServerId, Topology, Version, VersionId, Vitals,
 };
 use turnbuckle_streams::Marks;
 
 /// One replica of one partition. Its versions are in the driver's store; this has the operations that are under way.
-pub struct Quorum {
+pub struct Quorum<C: Conflicts = LastWriterWins> {
     pub(crate) config: QuorumConfig,
     /// The number of replicas of the partition: N.
     pub(crate) replicas: usize,
@@ -31,7 +29,7 @@ pub struct Quorum {
     pub(crate) links: ReplicaSet,
     pub(crate) latencies: Latencies,
     /// The reads that it coordinates, by their numbers.
-    pub(crate) reads: BTreeMap<u64, Read>,
+    pub(crate) reads: BTreeMap<u64, Read<C>>,
     /// The number of the last operation.
     last_operation: u64,
     /// When the next read asks another replica.
@@ -82,31 +80,26 @@ pub enum Line {
     Cut,
 }
 
-pub(crate) type Cx<'a> = Context<'a, Quorum>;
+pub(crate) type Cx<'a, C> = Context<'a, Quorum<C>>;
 
 /// The name under which it is written down that the data directory was lost.
 const LOST: &str = "lost";
 /// The name that is written when everything before it is to be synced, and nothing else is written.
 const SYNCED: &str = "synced";
 
-impl Protocol for Quorum {
+impl<C: Conflicts> Protocol for Quorum<C> {
     type Config = QuorumConfig;
     type Request = Request;
     type Response = PlainResponse;
     type Message = Message;
     type Timer = Timer;
-    type Meta = Copies;
+    type Meta = C::Meta;
     type Line = Line;
 
-    const DESCRIPTOR: Descriptor = Descriptor {
-        max_members: ReplicaId::MAX_MEMBERS,
-        leaves_sites_out: true,
-        tolerates_clock_steps: true,
-        ..Descriptor::of(Replication::Streams)
-    };
-    const PARAMETERS: &'static [Parameter<QuorumConfig>] = PARAMETERS;
-    const BUGS: &'static [Bug] = BUGS;
-    const METRICS: &'static [Metric<Quorum>] = &[
+    const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+    const PARAMETERS: &'static [Parameter<QuorumConfig>] = C::PARAMETERS;
+    const BUGS: &'static [Bug] = C::BUGS;
+    const METRICS: &'static [Metric<Quorum<C>>] = &[
         Metric::new(
             "quorum_reads_under_way",
             "Reads that wait for other replicas.",
@@ -215,7 +208,7 @@ impl Protocol for Quorum {
         topology: Topology,
         recovered: &Recovered,
         _seed: u64,
-    ) -> Quorum {
+    ) -> Quorum<C> {
         let all = topology.replicas_of(me.partition);
         Quorum {
             config: *config,
@@ -249,7 +242,7 @@ impl Protocol for Quorum {
         match &message.body {
             Some(Body::Read(read)) => each(&Key(read.key.clone())),
             Some(Body::Store(repair)) => each(&Key(repair.key.clone())),
-            Some(Body::Newer(_) | Body::Older(_) | Body::Stored(()) | Body::Declined(_)) => {
+            Some(Body::Newer(_) | Body::Older(_) | Body::Found(_) | Body::Stored(()) | Body::Declined(_)) => {
                 if let Some(read) = self.reads.get(&message.operation) {
                     each(read.request.key());
                 }
@@ -270,7 +263,7 @@ impl Protocol for Quorum {
         request.operation.is_write()
     }
 
-    fn on_start(&mut self, cx: &mut Cx<'_>) {
+    fn on_start(&mut self, cx: &mut Cx<'_, C>) {
         self.last_operation = cx.stamp().0;
         self.begin_rounds(self.last_operation);
         self.marks.deletes.start(cx);
@@ -279,9 +272,9 @@ impl Protocol for Quorum {
         self.on_timer(cx, Timer::Retry);
     }
 
-    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+    fn on_request(&mut self, cx: &mut Cx<'_, C>, id: RequestId, request: Request) {
         let level = request.operation.level();
-        if let Some(why) = self.refusal() {
+        if let Some(why) = self.refusal().or_else(|| unknown::<C>(&request.operation)) {
             let receipt = cx.receipt(level, None);
             return cx.reply(id, PlainResponse::Refused(why), receipt);
         }
@@ -304,24 +297,25 @@ impl Protocol for Quorum {
         }
         let request = request.operation;
         let needed = self.needed_by(level);
-        let chain = cx.chain(request.key());
-        let exists = chain.is_some_and(|chain| chain.newest().value.is_some());
+        let deletes_nothing = self.deletes_nothing(cx, &request);
         match &request {
-            PlainRequest::Get(_, Level::Bounded(bound)) => {
+            PlainRequest::Get(_, Level::Bounded(bound))
+            | PlainRequest::Siblings(_, Level::Bounded(bound)) => {
                 let bound = *bound;
                 self.read_bounded(cx, id, request, bound);
             }
-            PlainRequest::Get(key, _) if needed == 1 => {
-                let key = key.clone();
-                self.read_here(cx, id, &key, level);
+            PlainRequest::Get(..) | PlainRequest::Siblings(..) if needed == 1 => {
+                self.read_here(cx, id, &request);
             }
-            PlainRequest::Put(key, None, ..) if needed == 1 && !exists => {
+            PlainRequest::Put(key, ..) if needed == 1 && deletes_nothing => {
                 let key = key.clone();
                 self.delete_nothing_here(cx, id, &key, level);
             }
-            PlainRequest::Get(..) => self.begin_read(cx, id, request, needed, None),
+            PlainRequest::Get(..) | PlainRequest::Siblings(..) => {
+                self.begin_read(cx, id, request, needed, None)
+            }
             // A delete writes nothing if there is nothing, and this replica alone does not know that.
-            PlainRequest::Put(_, None, ..) if !exists => self.begin_read(cx, id, request, needed, None),
+            PlainRequest::Put(..) if deletes_nothing => self.begin_read(cx, id, request, needed, None),
             PlainRequest::Put(..) if level == Level::Atomic && !self.config.bugs.stamps_without_asking => {
                 self.begin_read(cx, id, request, needed, None)
             }
@@ -333,20 +327,19 @@ impl Protocol for Quorum {
     }
 
     /// It has waited for statuses, or for what its session has seen, for as long as it may. Its key may not be in memory any more.
-    fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+    fn on_deadline(&mut self, cx: &mut Cx<'_, C>, id: RequestId, request: Request) {
         cx.run_again(id, request);
     }
 
-    fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+    fn on_message(&mut self, cx: &mut Cx<'_, C>, from: ServerId, message: Message) {
         let operation = message.operation;
         match message.body {
             Some(Body::Read(question)) => self.on_question(cx, from, operation, &question),
-            Some(Body::Newer(stored)) => {
-                if let Some(version) = stored.version() {
-                    self.on_answer(cx, from, operation, version.id, Some(version));
+            Some(answer @ (Body::Newer(_) | Body::Older(_) | Body::Found(_))) => {
+                if let Some((known, lacked)) = C::found(answer) {
+                    self.on_answer(cx, from, operation, known, lacked);
                 }
             }
-            Some(Body::Older(found)) => self.on_answer(cx, from, operation, named_in(&found), None),
             Some(Body::Declined(why)) => self.on_declined(cx, from, operation, why),
             Some(Body::StoredUntil(until)) => self.on_stored_until(cx, from, Hlc(until)),
             Some(Body::Confirm(until)) => self.on_confirm(cx, from, Hlc(until)),
@@ -359,13 +352,13 @@ impl Protocol for Quorum {
     }
 
     /// A write of another replica, or one of this replica that the other one sends back. The store keeps the newer of what it has and this.
-    fn on_replicated(&mut self, cx: &mut Cx<'_>, from: ServerId, key: Key, version: Version<Copies>) {
+    fn on_replicated(&mut self, cx: &mut Cx<'_, C>, from: ServerId, key: Key, version: Version<C::Meta>) {
         cx.observe(version.id.at);
         if from == cx.me {
             self.keep_replaced(cx, &key, &version);
             cx.replicate(cx.others(), key, version);
         } else {
-            let (id, copies) = (version.id, version.meta);
+            let (id, copies) = (version.id, C::copies(&version.meta));
             self.keep_replaced(cx, &key, &version);
             let is_new = cx.put(key, version);
             self.received(cx, from, id, copies, is_new);
@@ -373,7 +366,7 @@ impl Protocol for Quorum {
     }
 
     /// Everything that `from` stamped up to its promise has been handled.
-    fn on_mark(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+    fn on_mark(&mut self, cx: &mut Cx<'_, C>, from: ServerId, message: Message) {
         let (mark, held) = match message.body {
             Some(Body::Mark(mark)) => (mark.mark(), None),
             Some(Body::Held(held)) => (held.mark.mark(), Some(held)),
@@ -388,7 +381,7 @@ impl Protocol for Quorum {
         }
     }
 
-    fn on_timer(&mut self, cx: &mut Cx<'_>, timer: Timer) {
+    fn on_timer(&mut self, cx: &mut Cx<'_, C>, timer: Timer) {
         match timer {
             Timer::Heartbeat => {
                 self.heartbeat(cx);
@@ -411,7 +404,7 @@ impl Protocol for Quorum {
         }
     }
 
-    fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
+    fn on_link(&mut self, cx: &mut Cx<'_, C>, peer: ServerId, up: bool) {
         let replica = peer.replica();
         if up {
             self.links = self.links.union(ReplicaSet::one(replica));
@@ -423,7 +416,7 @@ impl Protocol for Quorum {
         }
     }
 
-    fn on_copied(&mut self, _: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+    fn on_copied(&mut self, _: &mut Cx<'_, C>, _: ServerId, copied: &Recovered) {
         self.marks.copied(copied);
         // It is not known what the rows of the copy have replaced.
         self.order.forget();
@@ -445,12 +438,12 @@ impl Protocol for Quorum {
         self.marks.deletes.word()
     }
 
-    fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
+    fn on_resumed(&mut self, cx: &mut Cx<'_, C>, from: ServerId, forgotten: &Forgotten) {
         self.marks.deletes.resumed(cx, from.replica(), forgotten);
     }
 
     /// A peer knows an earlier life of this replica. If the directory is still being filled, it was lost, and what it acknowledged with it.
-    fn on_returned(&mut self, cx: &mut Cx<'_>, _: ServerId, _: &Recovered) {
+    fn on_returned(&mut self, cx: &mut Cx<'_, C>, _: ServerId, _: &Recovered) {
         if self.marks.deletes.is_filling() && !self.was_lost {
             self.was_lost = true;
             cx.put_named(LOST, Bytes::new());
@@ -459,6 +452,10 @@ impl Protocol for Quorum {
 
     fn settled(&self) -> Hlc {
         self.marks.settled()
+    }
+
+    fn covered(&self, version: &Version<C::Meta>) -> bool {
+        C::DESCRIPTOR.keeps_siblings && version.id.at <= self.marks.settled()
     }
 
     fn vitals(&self, _: Now) -> Vitals {
@@ -473,9 +470,9 @@ impl Protocol for Quorum {
     }
 }
 
-impl Quorum {
+impl<C: Conflicts> Quorum<C> {
     /// Writes down what is shown here. If all peers have sent back what they had, this replica counts again.
-    fn keep(&mut self, cx: &mut Cx<'_>) {
+    fn keep(&mut self, cx: &mut Cx<'_, C>) {
         self.marks.keep(cx);
         if self.was_lost && !self.marks.deletes.is_filling() {
             self.was_lost = false;
@@ -508,7 +505,7 @@ impl Quorum {
     }
 
     /// Why too few replicas take part.
-    pub(crate) fn too_few(&self, cx: &Cx<'_>, level: Level, needed: usize) -> String {
+    pub(crate) fn too_few(&self, cx: &Cx<'_, C>, level: Level, needed: usize) -> String {
         let away = self.all.without(cx.me.replica()).minus(self.links);
         let away: Vec<String> = away.iter().map(|peer| cx.topology.replica_name(peer)).collect();
         let count = self.replicas;
@@ -524,20 +521,43 @@ impl Quorum {
         }
     }
 
-    fn read_here(&self, cx: &mut Cx<'_>, id: RequestId, key: &Key, level: Level) {
-        let (version, value) = newest_here(cx, key);
-        let receipt = self.receipt_here(cx, level, version);
-        cx.reply(id, PlainResponse::Value(value), receipt);
+    fn read_here(&self, cx: &mut Cx<'_, C>, id: RequestId, request: &PlainRequest) {
+        let shown = self.shown_here(cx, request);
+        let receipt = Receipt {
+            siblings: shown.has_siblings,
+            ..self.receipt_here(cx, request.level(), shown.version)
+        };
+        cx.reply(id, shown.response, receipt);
     }
 
-    fn delete_nothing_here(&self, cx: &mut Cx<'_>, id: RequestId, key: &Key, level: Level) {
-        let version = cx.chain(key).map(|chain| chain.newest().id);
-        let receipt = self.receipt_here(cx, level, version);
+    /// Whether it is a delete, and finds nothing here to delete.
+    pub(crate) fn deletes_nothing(&self, cx: &Cx<'_, C>, request: &PlainRequest) -> bool {
+        match request {
+            PlainRequest::Put(key, None, _, options) => {
+                let shown = self.marks.deletes.forgotten();
+                C::deletes_nothing(cx.chain(key), options.as_deref(), shown)
+            }
+            _ => false,
+        }
+    }
+
+    /// What a read of a key shows here.
+    pub(crate) fn shown_here(&self, cx: &Cx<'_, C>, request: &PlainRequest) -> Shown {
+        let here = cx.chain(request.key());
+        Shown {
+            version: here.map(|chain| chain.newest().id),
+            has_siblings: C::has_siblings(here),
+            response: C::response(&self.config, here, request),
+        }
+    }
+
+    fn delete_nothing_here(&self, cx: &mut Cx<'_, C>, id: RequestId, key: &Key, level: Level) {
+        let receipt = self.receipt_here(cx, level, deleted_here(cx, key));
         cx.reply(id, PlainResponse::Written { existed: false }, receipt);
     }
 
     /// The receipt of an answer that this replica gives alone. The marks of the other replicas prove how old it may be.
-    fn receipt_here(&self, cx: &Cx<'_>, level: Level, version: Option<VersionId>) -> Receipt {
+    fn receipt_here(&self, cx: &Cx<'_, C>, level: Level, version: Option<VersionId>) -> Receipt {
         let me = ReplicaSet::one(cx.me.replica());
         let proof = QuorumProof {
             asked: me,
@@ -553,7 +573,7 @@ impl Quorum {
 
     pub(crate) fn receipt(
         &self,
-        cx: &Cx<'_>,
+        cx: &Cx<'_, C>,
         level: Level,
         version: Option<VersionId>,
         proof: QuorumProof,
@@ -567,21 +587,51 @@ impl Quorum {
     }
 }
 
+/// What a read shows.
+pub(crate) struct Shown {
+    /// The newest version.
+    pub version: Option<VersionId>,
+    pub has_siblings: bool,
+    pub response: PlainResponse,
+}
+
+/// Why an operation is not one of this kind of keyspace. Gateways refuse it before, so it comes from a node that is at fault.
+fn unknown<C: Conflicts>(operation: &PlainRequest) -> Option<String> {
+    if !C::DESCRIPTOR.keeps_siblings {
+        // Its replicas carry out all levels that there are in quorum keyspaces.
+        return None;
+    }
+    let offered = match operation.is_write() {
+        true => C::LEVELS.writes,
+        false => C::LEVELS.reads,
+    };
+    let is_known = operation.level().is_among(offered);
+    (!is_known).then(|| "this keyspace has no such operation".to_string())
+}
+
+/// The delete that is a key's newest version here. `None` if that is something else.
+pub(crate) fn deleted_here<C: Conflicts>(cx: &Cx<'_, C>, key: &Key) -> Option<VersionId> {
+    let newest = cx.chain(key).map(|chain| chain.newest());
+    newest
+        .filter(|newest| newest.value.is_none())
+        .map(|newest| newest.id)
+}
+
 /// The newest version of a key here, and its value.
-pub(crate) fn newest_here(cx: &Cx<'_>, key: &Key) -> (Option<VersionId>, Option<Bytes>) {
+pub(crate) fn newest_here<C: Conflicts>(cx: &Cx<'_, C>, key: &Key) -> (Option<VersionId>, Option<Bytes>) {
     let newest = cx.chain(key).map(|chain| chain.newest());
     let value = newest.and_then(|newest| newest.value.clone());
     (newest.map(|newest| newest.id), value)
 }
 
 /// Sends a message to another replica of the partition.
-pub(crate) fn say(cx: &mut Cx<'_>, to: ReplicaId, operation: u64, body: Body) {
+pub(crate) fn say<C: Conflicts>(cx: &mut Cx<'_, C>, to: ReplicaId, operation: u64, body: Body) {
     let body = Some(body);
     cx.send(cx.me.peer(to), Message { operation, body });
 }
 
 /// Makes sure that everything that was written so far is synced before anything that is sent from now on leaves.
-pub(crate) fn sync_all(cx: &mut Cx<'_>) {
+pub(crate) fn sync_all<C: Conflicts>(cx: &mut Cx<'_, C>) {
     cx.put_named(SYNCED, Bytes::new());
     cx.sync();
 }

@@ -40,7 +40,7 @@
 //! **Sources.** Ours; the timestamps and the read below the minimum of all promises are those of GentleRain's GST, here for all operations and with sessions that
 //! wait for their own writes.
 use crate::{
-    Copies, Request,
+    Conflicts, Request,
     replica::{Cx, Line, Quorum, newest_here},
 };
 use bytes::Bytes;
@@ -90,7 +90,7 @@ pub(crate) struct Order {
 /// The versions of a key that were replaced.
 struct Replaced {
     /// The oldest first.
-    older: Vec<Version<Copies>>,
+    older: Vec<Version<()>>,
     /// The version that replaced the last of them. It is in the store.
     newest: VersionId,
     /// Whether nothing was there before the first of them.
@@ -100,13 +100,13 @@ struct Replaced {
 }
 
 /// What a version takes in memory.
-fn bytes_of(version: &Version<Copies>) -> usize {
+fn bytes_of(version: &Version<()>) -> usize {
     VERSION_BYTES + version.value.as_ref().map_or(0, Bytes::len)
 }
 
 impl Replaced {
     /// The version as of a cut, if it is not the newest one. `Err`: that is known only for cuts from this one on.
-    fn at(&self, cut: Hlc) -> Result<Option<&Version<Copies>>, Hlc> {
+    fn at(&self, cut: Hlc) -> Result<Option<&Version<()>>, Hlc> {
         let count = self.older.partition_point(|version| version.id.at <= cut);
         match count.checked_sub(1) {
             Some(place) => Ok(Some(&self.older[place])),
@@ -115,7 +115,7 @@ impl Replaced {
         }
     }
 
-    fn insert(&mut self, place: usize, version: Version<Copies>) {
+    fn insert(&mut self, place: usize, version: Version<()>) {
         self.bytes += bytes_of(&version);
         self.older.insert(place, version);
     }
@@ -150,7 +150,7 @@ impl Order {
     }
 
     /// A version is about to be put into the store, where `here` is the newest one.
-    fn note(&mut self, key: &Key, here: Option<&Version<Copies>>, version: &Version<Copies>) {
+    fn note<M>(&mut self, key: &Key, here: Option<&Version<M>>, version: &Version<M>) {
         let known = self.keys.remove(key).inspect(|kept| {
             self.by_newest.remove(&(kept.newest.at, key.clone()));
             self.bytes -= kept.bytes;
@@ -165,11 +165,11 @@ impl Order {
             bytes: key.0.len() + VERSION_BYTES,
         });
         if version.id > kept.newest {
-            let replaced = here.cloned().unwrap_or(Version {
-                id: kept.newest,
-                value: None,
-                meta: version.meta,
-            });
+            let replaced = Version {
+                id: here.map_or(kept.newest, |here| here.id),
+                value: here.and_then(|here| here.value.clone()),
+                meta: (),
+            };
             kept.insert(kept.older.len(), replaced);
             kept.newest = version.id;
         } else if version.id < kept.newest
@@ -179,11 +179,8 @@ impl Order {
         {
             // The buffer that it came in is not kept.
             let value = version.value.as_deref().map(Bytes::copy_from_slice);
-            let version = Version {
-                value,
-                ..version.clone()
-            };
-            kept.insert(place, version);
+            let (id, meta) = (version.id, ());
+            kept.insert(place, Version { id, value, meta });
         }
         kept.drop_before(self.horizon);
         let key = Key(Bytes::copy_from_slice(key.as_ref()));
@@ -242,9 +239,9 @@ impl Order {
     }
 }
 
-impl Quorum {
+impl<C: Conflicts> Quorum<C> {
     /// A read at `sequential`, or a delete that finds nothing here.
-    pub(crate) fn read_in_order(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+    pub(crate) fn read_in_order(&mut self, cx: &mut Cx<'_, C>, id: RequestId, request: Request) {
         self.want_order(cx);
         if !cx.proves() {
             let why = "this replica does not have everything again that it had lost";
@@ -289,7 +286,7 @@ impl Quorum {
         }
     }
 
-    fn want_order(&mut self, cx: &mut Cx<'_>) {
+    fn want_order(&mut self, cx: &mut Cx<'_, C>) {
         self.want_statuses(cx);
         if !self.order.is_on {
             self.order.is_on = true;
@@ -301,7 +298,7 @@ impl Quorum {
 
     /// A delete at `sequential`. It waits until what its session has seen is here, because it says whether there was a value. If there is nothing here, it is a read
     /// at a cut as of which there is nothing.
-    pub(crate) fn delete_in_order(&mut self, cx: &mut Cx<'_>, id: RequestId, mut request: Request) {
+    pub(crate) fn delete_in_order(&mut self, cx: &mut Cx<'_, C>, id: RequestId, mut request: Request) {
         self.want_order(cx);
         if self.order.cut < request.floor.position {
             let position = request.floor.position;
@@ -317,7 +314,7 @@ impl Quorum {
         self.read_in_order(cx, id, request);
     }
 
-    fn wait_for_cut(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, needed: Hlc) {
+    fn wait_for_cut(&mut self, cx: &mut Cx<'_, C>, id: RequestId, request: Request, needed: Hlc) {
         let deadline = cx.now.monotonic.since(cx.waited) + self.config.patience;
         if request.floor.exactly && needed > request.floor.position {
             let why = "it is not known what a key had at the moment as of which it was to be read";
@@ -338,14 +335,14 @@ impl Quorum {
         self.refuse_in_order(cx, id, why);
     }
 
-    fn refuse_in_order(&self, cx: &mut Cx<'_>, id: RequestId, why: String) {
+    fn refuse_in_order(&self, cx: &mut Cx<'_, C>, id: RequestId, why: String) {
         let receipt = cx.receipt(Level::Sequential, None);
         let why = format!("{} cannot be given: {why}", Level::Sequential);
         cx.reply(id, PlainResponse::Refused(why), receipt);
     }
 
     /// A key as of a cut, which this one has reached. `Err`: that is known only for cuts from this one on.
-    fn as_of(&self, cx: &Cx<'_>, key: &Key, cut: Hlc) -> Result<(Option<VersionId>, Option<Bytes>), Hlc> {
+    fn as_of(&self, cx: &Cx<'_, C>, key: &Key, cut: Hlc) -> Result<(Option<VersionId>, Option<Bytes>), Hlc> {
         let (newest, value) = newest_here(cx, key);
         let kept = self.order.keys.get(key);
         match (newest, kept) {
@@ -367,7 +364,7 @@ impl Quorum {
     }
 
     /// A version is about to be put into the store.
-    pub(crate) fn keep_replaced(&mut self, cx: &Cx<'_>, key: &Key, version: &Version<Copies>) {
+    pub(crate) fn keep_replaced(&mut self, cx: &Cx<'_, C>, key: &Key, version: &Version<C::Meta>) {
         if self.order.is_on {
             let here = cx.chain(key).map(|chain| chain.newest());
             self.order.note(key, here, version);
@@ -382,7 +379,7 @@ impl Quorum {
     }
 
     /// More may be here than before: the cut rises.
-    pub(crate) fn raise_cut(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn raise_cut(&mut self, cx: &mut Cx<'_, C>) {
         if !self.order.is_on {
             return;
         }
@@ -395,7 +392,7 @@ impl Quorum {
     }
 
     /// Of each replica, the time up to which everything that it stamped is here, and on its disk.
-    fn cut_entries(&self, cx: &Cx<'_>) -> impl Iterator<Item = (ReplicaId, Hlc)> + use<> {
+    fn cut_entries(&self, cx: &Cx<'_, C>) -> impl Iterator<Item = (ReplicaId, Hlc)> + use<C> {
         let me = cx.me.replica();
         // Nobody is sent the promises of a replica that is alone, so none is ever settled.
         let own = match self.replicas {
@@ -415,14 +412,14 @@ impl Quorum {
 mod tests {
     use super::*;
 
-    fn version(at: u64, value: Option<&'static str>) -> Version<Copies> {
+    fn version(at: u64, value: Option<&'static str>) -> Version<()> {
         Version {
             id: VersionId {
                 at: Hlc(at),
                 replica: ReplicaId(0),
             },
             value: value.map(|value| Bytes::from_static(value.as_bytes())),
-            meta: Copies(1),
+            meta: (),
         }
     }
 
@@ -436,7 +433,7 @@ mod tests {
                 ..Order::default()
             };
             let mut left: Vec<u64> = (1..=5).map(|at| at * 10).collect();
-            let mut here: Option<Version<Copies>> = None;
+            let mut here: Option<Version<()>> = None;
             let mut known: Vec<u64> = Vec::new();
             let mut rest = shuffle;
             while !left.is_empty() {

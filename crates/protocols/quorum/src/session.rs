@@ -10,7 +10,7 @@
 //! whatever level, and says so where it matters. Its token carries that to another site.
 //!
 //! The session does not know whose replicas it asks. Everything that it needs of a store is in [`Backend`].
-use crate::{Floor, Quorum, Request, seen::Seen};
+use crate::{Conflicts, Floor, KeepSiblings, LastWriterWins, Quorum, Request, seen::Seen};
 use bytes::{Bytes, BytesMut};
 use rand_chacha::{
     ChaCha8Rng,
@@ -19,7 +19,8 @@ use rand_chacha::{
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
     Answer, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
-    PlainResponse, Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Vector,
+    PlainResponse, Protocol, PutOptions, Receipt, ServerId, Session, SessionContext, SessionId, Siblings,
+    SiteId, Topology, Vector,
 };
 
 /// A store that keeps several copies of each key, as the dials need it.
@@ -31,14 +32,25 @@ pub trait Backend: Protocol {
     /// what the session has seen, `floor` says what that is.
     fn read(key: Key, level: Level, floor: Floor) -> Self::Request;
 
+    /// A request to read all siblings of a key. Only for stores that keep them ([`turnbuckle_core::Descriptor::keeps_siblings`]).
+    fn siblings(key: Key, level: Level) -> Self::Request;
+
     /// A request to write a key, or to delete it, at a level that the store gives by itself. The version must be newer than all that the session has seen.
-    fn write(key: Key, value: Option<Bytes>, level: Level, floor: Floor) -> Self::Request;
+    /// The store takes the options, or the gateway has refused the operation.
+    fn write(
+        key: Key,
+        value: Option<Bytes>,
+        level: Level,
+        options: Option<Box<PutOptions>>,
+        floor: Floor,
+    ) -> Self::Request;
 
     /// What an answer of the store says.
     fn answer(response: Self::Response) -> Answer;
 }
 
-const READS: &[Level] = &[
+/// The levels where the last writer wins.
+pub(crate) const ALL_READS: &[Level] = &[
     Level::Quorum,
     Level::One,
     Level::All,
@@ -51,7 +63,7 @@ const READS: &[Level] = &[
     Level::Delay(Micros(0)),
 ];
 
-const WRITES: &[Level] = &[
+pub(crate) const ALL_WRITES: &[Level] = &[
     Level::Quorum,
     Level::One,
     Level::All,
@@ -63,19 +75,47 @@ const WRITES: &[Level] = &[
     Level::Delay(Micros(0)),
 ];
 
-impl Backend for Quorum {
-    const LEVELS: Levels = Levels {
-        reads: READS,
-        writes: WRITES,
-    };
+/// The levels that do not need one order of a key's versions.
+pub(crate) const READS_OF_ANY: &[Level] = &[
+    Level::Quorum,
+    Level::One,
+    Level::All,
+    Level::Replicas(0),
+    Level::Bounded(Micros(0)),
+    Level::Cpq(0),
+    Level::Delay(Micros(0)),
+];
+
+pub(crate) const WRITES_OF_ANY: &[Level] = &[
+    Level::Quorum,
+    Level::One,
+    Level::All,
+    Level::Replicas(0),
+    Level::Cpq(0),
+    Level::Delay(Micros(0)),
+];
+
+impl<C: Conflicts> Backend for Quorum<C> {
+    const LEVELS: Levels = C::LEVELS;
 
     fn read(key: Key, level: Level, floor: Floor) -> Request {
         let operation = PlainRequest::Get(key, level);
         Request { operation, floor }
     }
 
-    fn write(key: Key, value: Option<Bytes>, level: Level, floor: Floor) -> Request {
-        let operation = PlainRequest::Put(key, value, level, None);
+    fn siblings(key: Key, level: Level) -> Request {
+        let (operation, floor) = (PlainRequest::Siblings(key, level), Floor::default());
+        Request { operation, floor }
+    }
+
+    fn write(
+        key: Key,
+        value: Option<Bytes>,
+        level: Level,
+        options: Option<Box<PutOptions>>,
+        floor: Floor,
+    ) -> Request {
+        let operation = PlainRequest::Put(key, value, level, options);
         Request { operation, floor }
     }
 
@@ -84,8 +124,11 @@ impl Backend for Quorum {
     }
 }
 
-/// A client of a quorum keyspace.
-pub type QuorumSession = Dials<Quorum>;
+/// A client of a quorum keyspace where the last writer wins.
+pub type QuorumSession = Dials<Quorum<LastWriterWins>>;
+
+/// A client of a quorum keyspace that keeps siblings.
+pub type SiblingsSession = Dials<Quorum<KeepSiblings>>;
 
 /// A session over such a store.
 ///
@@ -151,8 +194,10 @@ enum Work {
     Read,
     /// To read its key as of this cut.
     ReadAt(Hlc),
-    /// To write this value, or to delete the key.
-    Write(Option<Bytes>),
+    /// To read all siblings of its key.
+    Siblings,
+    /// To write this value, or to delete the key, with these options.
+    Write(Option<Bytes>, Option<Box<PutOptions>>),
 }
 
 #[allow(
@@ -235,9 +280,15 @@ impl<B: Backend> Dials<B> {
                 self.open.insert(tag, open(vec![key.clone()], false));
                 self.begin(cx, (tag, 0), key, given, Work::Read);
             }
-            Operation::Put { key, value, .. } => {
+            Operation::Siblings { key, .. } => {
                 self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key, given, Work::Write(value));
+                self.begin(cx, (tag, 0), key, given, Work::Siblings);
+            }
+            Operation::Put {
+                key, value, options, ..
+            } => {
+                self.open.insert(tag, open(vec![key.clone()], false));
+                self.begin(cx, (tag, 0), key, given, Work::Write(value, options));
             }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 cx.answer(tag, Answer::Values(Vec::new()), None)
@@ -261,8 +312,8 @@ impl<B: Backend> Dials<B> {
         Floor {
             position: match (work, given) {
                 (Work::ReadAt(cut), _) => *cut,
-                (Work::Read, Level::Sequential) | (Work::Write(_), _) => self.seen.position(),
-                (Work::Read, _) => Hlc::ZERO,
+                (Work::Read, Level::Sequential) | (Work::Write(..), _) => self.seen.position(),
+                (Work::Read | Work::Siblings, _) => Hlc::ZERO,
             },
             exactly: matches!(work, Work::ReadAt(_)),
             seen: match given {
@@ -284,7 +335,8 @@ impl<B: Backend> Dials<B> {
         let floor = self.floor(key, given, &work);
         let request = match work {
             Work::Read | Work::ReadAt(_) => B::read(key.clone(), given, floor),
-            Work::Write(value) => B::write(key.clone(), value, given, floor),
+            Work::Siblings => B::siblings(key.clone(), given),
+            Work::Write(value, options) => B::write(key.clone(), value, given, options, floor),
         };
         let mut server = cx.nearest(&self.topology, key);
         if !cx.reach.is_reached(server) {
@@ -305,7 +357,7 @@ impl<B: Backend> Dials<B> {
         let new = Part {
             tag,
             part,
-            is_read: !matches!(work, Work::Write(_)),
+            is_read: !matches!(work, Work::Write(..)),
             given,
             state: State::Waits(work),
         };
@@ -476,22 +528,49 @@ impl<B: Backend> Dials<B> {
 impl Part {
     /// An earlier read of the key has shown this.
     fn raise(&mut self, earlier: &Answer, its_receipt: Option<&Receipt>) {
-        let State::Answered(answer @ Answer::Value(_), Some(receipt)) = &mut self.state else {
+        let (State::Answered(answer, Some(receipt)), Some(earlier_receipt)) = (&mut self.state, its_receipt)
+        else {
             return;
         };
-        let Some(earlier_receipt) = its_receipt else {
-            return;
-        };
-        if earlier_receipt.version.is_none() && receipt.version.is_some() {
-            // Nothing, without a version: maybe a newer delete that is forgotten. If so, no replica shows the older value any more.
-            self.state = State::Waits(Work::Read);
-        } else if receipt.version < earlier_receipt.version {
-            *answer = earlier.clone();
-            // What this answer had proven is true of a newer version, too.
-            receipt.version = earlier_receipt.version;
-            receipt.server = earlier_receipt.server;
+        match (answer, earlier) {
+            (Answer::Siblings(mine), Answer::Siblings(earlier)) => {
+                mine.merge(earlier);
+                receipt.version = mine.newest().map(|(id, _)| *id);
+                receipt.siblings = mine.versions.len() > 1;
+            }
+            // It is not known what else there was.
+            (Answer::Siblings(mine), Answer::Value(_)) => {
+                let has = |version| mine.context.covers_id(version);
+                if !earlier_receipt.version.map_or(mine.versions.is_empty(), has) {
+                    self.state = State::Waits(Work::Siblings);
+                }
+            }
+            (Answer::Value(_), Answer::Value(_) | Answer::Siblings(_))
+                if earlier_receipt.version.is_none() && receipt.version.is_some() =>
+            {
+                // Nothing, without a version: maybe a newer delete that is forgotten. If so, no replica shows the older value any more.
+                self.state = State::Waits(Work::Read);
+            }
+            (answer @ Answer::Value(_), Answer::Value(_) | Answer::Siblings(_))
+                if receipt.version < earlier_receipt.version =>
+            {
+                *answer = match earlier {
+                    Answer::Siblings(earlier) => Answer::Value(newest_of(earlier)),
+                    value => value.clone(),
+                };
+                // What this answer had proven is true of a newer version, too.
+                receipt.version = earlier_receipt.version;
+                receipt.server = earlier_receipt.server;
+                receipt.siblings |= earlier_receipt.siblings;
+            }
+            _ => {}
         }
     }
+}
+
+/// What a plain read shows of these siblings.
+fn newest_of(siblings: &Siblings) -> Option<Bytes> {
+    siblings.newest().and_then(|(_, value)| value.clone())
 }
 
 impl<B: Backend> Session for Dials<B> {

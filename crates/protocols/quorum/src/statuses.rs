@@ -41,7 +41,7 @@
 //!
 //! **Source.** MeteorShower, section II, figures 3 to 5.
 use crate::{
-    Body, Request,
+    Body, Conflicts, Request,
     replica::{Cx, Line, Quorum, Timer, newest_here},
 };
 use std::collections::BTreeMap;
@@ -77,9 +77,9 @@ impl Statuses {
     }
 }
 
-impl Quorum {
+impl<C: Conflicts> Quorum<C> {
     /// A read at `per-key-sequential` that has waited for what its session has seen.
-    pub(crate) fn read_per_key(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+    pub(crate) fn read_per_key(&mut self, cx: &mut Cx<'_, C>, id: RequestId, request: Request) {
         self.want_statuses(cx);
         let age = self.config.status_age;
         let fresh: Vec<(ReplicaId, Micros)> = self.freshest(cx).collect();
@@ -119,7 +119,12 @@ impl Quorum {
     }
 
     /// Waits until this replica has everything that the request's session has seen of the key's partition. Returns the request if it has.
-    pub(crate) fn with_seen(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) -> Option<Request> {
+    pub(crate) fn with_seen(
+        &mut self,
+        cx: &mut Cx<'_, C>,
+        id: RequestId,
+        request: Request,
+    ) -> Option<Request> {
         let missing = request.floor.seen.entries().find(|&(replica, until)| {
             let is_other = replica != cx.me.replica() && self.all.contains(replica);
             is_other && self.acknowledged_until(replica) < until && !self.config.bugs.ignores_seen
@@ -158,7 +163,7 @@ impl Quorum {
     }
 
     /// The other replicas whose statuses count: the freshest ones, each with the wall time by which everything that it had acknowledged is here.
-    fn freshest(&self, cx: &Cx<'_>) -> impl Iterator<Item = (ReplicaId, Micros)> + use<> {
+    fn freshest(&self, cx: &Cx<'_, C>) -> impl Iterator<Item = (ReplicaId, Micros)> + use<C> {
         let mut walls: Vec<(ReplicaId, Micros)> = self.exchange.walls().collect();
         walls.sort_by_key(|&(peer, wall)| (std::cmp::Reverse(wall), peer));
         let trusts_clocks = self.config.bugs.trusts_clocks;
@@ -180,7 +185,7 @@ impl Quorum {
     }
 
     /// A read wants statuses.
-    pub(crate) fn want_statuses(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn want_statuses(&mut self, cx: &mut Cx<'_, C>) {
         self.want_statuses_until(cx.now.monotonic + self.config.idle);
         if !self.statuses.is_on {
             self.statuses.is_on = true;
@@ -194,7 +199,7 @@ impl Quorum {
     }
 
     /// Asks every peer for statuses.
-    pub(crate) fn subscribe(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn subscribe(&mut self, cx: &mut Cx<'_, C>) {
         if cx.now.monotonic >= self.statuses.wanted_until {
             self.statuses.is_on = false;
             self.order.end();
@@ -207,14 +212,14 @@ impl Quorum {
     }
 
     /// Asks a peer for statuses, if they are wanted.
-    pub(crate) fn subscribe_to(&mut self, cx: &mut Cx<'_>, peer: ReplicaId) {
+    pub(crate) fn subscribe_to(&mut self, cx: &mut Cx<'_, C>, peer: ReplicaId) {
         if self.statuses.is_on {
             self.say_of_exchange(cx, peer, Body::Subscribe(SUBSCRIPTION.0));
         }
     }
 
     /// A peer wants statuses.
-    pub(crate) fn on_subscribe(&mut self, cx: &mut Cx<'_>, from: ReplicaId, time: Micros) {
+    pub(crate) fn on_subscribe(&mut self, cx: &mut Cx<'_, C>, from: ReplicaId, time: Micros) {
         let is_first = self.statuses.subscribers.is_empty();
         let until = cx.now.monotonic + time.min(MAX_SUBSCRIPTION);
         self.statuses.subscribers.insert(from, until);
@@ -224,7 +229,7 @@ impl Quorum {
     }
 
     /// Tells the subscribers how far this replica is.
-    pub(crate) fn send_statuses(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn send_statuses(&mut self, cx: &mut Cx<'_, C>) {
         let now = cx.now.monotonic;
         self.statuses.subscribers.retain(|_, until| *until > now);
         if self.statuses.subscribers.is_empty() {
@@ -239,7 +244,7 @@ impl Quorum {
     }
 
     /// More may be here than before of what statuses and streams bring: requests that wait for it go on.
-    pub(crate) fn wake(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn wake(&mut self, cx: &mut Cx<'_, C>) {
         if !self.statuses.is_on {
             return;
         }
@@ -258,7 +263,7 @@ impl Quorum {
     }
 
     /// The stream of a peer has come further.
-    pub(crate) fn wake_stream(&mut self, cx: &mut Cx<'_>, peer: ReplicaId) {
+    pub(crate) fn wake_stream(&mut self, cx: &mut Cx<'_, C>, peer: ReplicaId) {
         let Hlc(until) = self.acknowledged_until(peer);
         cx.advance(Line::Stream(peer), until);
     }

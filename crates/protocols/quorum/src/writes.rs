@@ -1,12 +1,13 @@
 //! Writes that wait for acknowledgements, and acknowledgements that this replica owes.
 use crate::{
+    Conflicts,
     message::{Body, Copies},
     replica::{Cx, Quorum, Timer, say, sync_all},
 };
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Hlc, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet, RequestId,
-    ServerId, Version, VersionId,
+    ServerId, Version, VersionId, Wire,
 };
 
 /// The writes that this replica coordinates and that wait for other replicas.
@@ -52,11 +53,11 @@ impl Writes {
     }
 }
 
-impl Quorum {
+impl<C: Conflicts> Quorum<C> {
     /// Stamps a write, and sends it to all replicas. The client is answered when enough of them have it.
     pub(crate) fn begin_write(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Cx<'_, C>,
         id: RequestId,
         request: PlainRequest,
         since: Micros,
@@ -72,15 +73,24 @@ impl Quorum {
             let receipt = cx.receipt(level, None);
             return cx.reply(id, PlainResponse::Refused(why), receipt);
         }
+        let here = cx.chain(request.key());
+        let newest = here.map(|chain| chain.newest());
+        // A delete that finds nothing does not come here.
+        let is_delete = matches!(request, PlainRequest::Put(_, None, ..));
+        let existed = is_delete || newest.is_some_and(|newest| newest.value.is_some());
+        let newest = newest.map(|newest| newest.id.at).unwrap_or_default();
+        let meta = match C::meta(&self.config, here, &request, needed as u8) {
+            Ok(meta) => meta,
+            Err(why) => {
+                let receipt = cx.receipt(level, None);
+                return cx.reply(id, PlainResponse::Refused(why), receipt);
+            }
+        };
         let PlainRequest::Put(key, value, ..) = request else {
             unreachable!("only puts are written")
         };
-        let newest = cx.chain(&key).map(|chain| chain.newest());
-        let existed = newest.is_some_and(|version| version.value.is_some());
-        // The stamp is above the version that is here, even if a restart forgot that the clock had seen it.
-        if let Some(newest) = newest.map(|newest| newest.id.at) {
-            cx.observe(newest);
-        }
+        // The stamp is above the version that is here, even if a restart forgot that the clock had seen it, and above all that the write replaces.
+        cx.observe(newest.max(meta.newest()));
         let version = VersionId {
             at: cx.stamp(),
             replica: cx.me.replica(),
@@ -89,7 +99,7 @@ impl Quorum {
         let stored = Version {
             id: version,
             value,
-            meta: Copies(needed as u8),
+            meta,
         };
         self.keep_replaced(cx, &key, &stored);
         let kept = cx.replicate(cx.others(), key, stored);
@@ -113,7 +123,7 @@ impl Quorum {
     }
 
     /// Enough replicas have the version.
-    fn written(&self, cx: &mut Cx<'_>, version: VersionId, write: Write) {
+    fn written(&self, cx: &mut Cx<'_, C>, version: VersionId, write: Write) {
         let proof = QuorumProof {
             asked: self.all,
             answered: write.stored_by,
@@ -129,7 +139,7 @@ impl Quorum {
     }
 
     /// A peer has stored this replica's stream up to a timestamp.
-    pub(crate) fn on_stored_until(&mut self, cx: &mut Cx<'_>, from: ServerId, until: Hlc) {
+    pub(crate) fn on_stored_until(&mut self, cx: &mut Cx<'_, C>, from: ServerId, until: Hlc) {
         let peer = from.replica();
         let known = self.writes.stored.entry(peer).or_default();
         if until <= *known {
@@ -151,7 +161,7 @@ impl Quorum {
     }
 
     /// Ends writes that have waited too long, and asks peers about those that they have not acknowledged.
-    pub(crate) fn retry_writes(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn retry_writes(&mut self, cx: &mut Cx<'_, C>) {
         let (now, patience) = (cx.now.monotonic, self.config.patience);
         let late = self
             .writes
@@ -189,7 +199,7 @@ impl Quorum {
     /// The next version of a peer's stream is here.
     pub(crate) fn received(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Cx<'_, C>,
         from: ServerId,
         version: VersionId,
         copies: Copies,
@@ -211,7 +221,7 @@ impl Quorum {
         self.owe(cx, from.replica());
     }
 
-    fn owe(&mut self, cx: &mut Cx<'_>, peer: ReplicaId) {
+    fn owe(&mut self, cx: &mut Cx<'_, C>, peer: ReplicaId) {
         if self.acknowledgements.due.is_empty() {
             // Behind all other inputs that are there now, so that one message acknowledges many writes.
             cx.set_timer(Timer::Acknowledge, Micros(0));
@@ -220,7 +230,7 @@ impl Quorum {
     }
 
     /// Tells peers how far their streams are stored here.
-    pub(crate) fn acknowledge(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn acknowledge(&mut self, cx: &mut Cx<'_, C>) {
         for peer in std::mem::take(&mut self.acknowledgements.due).iter() {
             if self.refusal().is_none()
                 && let Some(until) = self.acknowledgements.received.get(&peer)
@@ -231,7 +241,7 @@ impl Quorum {
     }
 
     /// A peer asks whether its stream is stored here up to a timestamp. If not yet, that is acknowledged when it is.
-    pub(crate) fn on_confirm(&mut self, cx: &mut Cx<'_>, from: ServerId, until: Hlc) {
+    pub(crate) fn on_confirm(&mut self, cx: &mut Cx<'_, C>, from: ServerId, until: Hlc) {
         let peer = from.replica();
         let promised = self.marks.promise_of(peer);
         let received = self.acknowledgements.received.entry(peer).or_default();

@@ -1,12 +1,18 @@
 //! What quorum keyspaces do, step by step. `UPDATE_GOLDENFILES=1` writes the answers again; read the diff.
 use std::path::Path;
-use turnbuckle_quorum::{QuorumConfig, QuorumSession};
+use turnbuckle_quorum::{QuorumConfig, QuorumSession, SiblingsSession};
 use turnbuckle_sim::Verdict;
 
 #[test]
 fn quorum_does_what_its_scripts_show() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/quorum");
     turnbuckle_sim::goldens::<QuorumSession>(&QuorumConfig::default(), &folder);
+}
+
+#[test]
+fn siblings_do_what_their_scripts_show() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/siblings");
+    turnbuckle_sim::goldens::<SiblingsSession>(&QuorumConfig::default(), &folder);
 }
 
 /// At the default level. Two writers that have read the same value overwrite each other: there are no conditional writes.

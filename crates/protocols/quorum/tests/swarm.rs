@@ -1,8 +1,8 @@
 //! Drawn worlds at each level. `LEVEL=atomic SEEDS=1..1000` runs one level, and other seeds. With `BUG=skips_write_back` they are the worlds in which that bug
 //! is looked for, and with `KEYS=2` these worlds have two keys.
 use std::ops::RangeInclusive;
-use turnbuckle_core::{Level, Micros, Protocol, Session};
-use turnbuckle_quorum::{Quorum, QuorumConfig, QuorumSession};
+use turnbuckle_core::{Bug, Level, Micros, Protocol, Session};
+use turnbuckle_quorum::{QuorumConfig, QuorumSession, SiblingsSession};
 use turnbuckle_sim::{Draw, FaultKind, Keep, Kind, Loss, Outcome, Scenario};
 
 const LEVELS: &[&str] = &[
@@ -20,10 +20,26 @@ const LEVELS: &[&str] = &[
     "sequential",
 ];
 
-fn scenario(level: Level, seed: u64) -> Scenario {
-    let mut scenario = Draw::new(seed).placed_for(Quorum::DESCRIPTOR).scenario();
+const LEVELS_WITH_SIBLINGS: &[&str] = &[
+    "one",
+    "quorum",
+    "all",
+    "replicas(2)",
+    "cpq(0.5)",
+    "delay(20ms)",
+    "bounded(200ms)",
+];
+
+/// The sessions of one of the two kinds.
+trait OfQuorum: Session<Protocol: Protocol<Config = QuorumConfig>> {}
+
+impl OfQuorum for QuorumSession {}
+impl OfQuorum for SiblingsSession {}
+
+fn scenario<S: OfQuorum>(level: Level, seed: u64) -> Scenario {
+    let mut scenario = Draw::new(seed).suited_to(S::Protocol::DESCRIPTOR).scenario();
     scenario.load.read = Some(level);
-    scenario.load.write = level.is_among(QuorumSession::LEVELS.writes).then_some(level);
+    scenario.load.write = level.is_among(S::LEVELS.writes).then_some(level);
     let is_old = |kind: &FaultKind| matches!(kind, FaultKind::Crash { loss: Loss::Old, .. });
     scenario.faults.retain(|fault| !is_old(&fault.kind));
     scenario
@@ -38,16 +54,21 @@ enum Keys {
     Two,
 }
 
-fn run(level: Level, seed: u64, keys: Keys, bug: Option<&str>) -> (Scenario, QuorumConfig, Outcome) {
-    let mut scenario = scenario(level, seed);
+fn run<S: OfQuorum>(
+    level: Level,
+    seed: u64,
+    keys: Keys,
+    bug: Option<&str>,
+) -> (Scenario, QuorumConfig, Outcome) {
+    let mut scenario = scenario::<S>(level, seed);
     if let (Keys::Two, Kind::Mixed(mixed)) = (keys, &mut scenario.load.kind) {
         (mixed.keys, mixed.fresh, mixed.once) = (2, 0, 0);
     }
-    let mut config = scenario.parameters.config::<Quorum>();
+    let mut config = scenario.parameters.config::<S::Protocol>();
     if let Some(bug) = bug {
-        assert!(Quorum::plant(&mut config, bug), "no bug {bug}");
+        assert!(S::Protocol::plant(&mut config, bug), "no bug {bug}");
     }
-    let outcome = scenario.run::<QuorumSession>(config, Keep::JUDGE_AND_TRACE);
+    let outcome = scenario.run::<S>(config, Keep::JUDGE_AND_TRACE);
     (scenario, config, outcome)
 }
 
@@ -70,11 +91,11 @@ fn is_wrong(level: Level, outcome: &Outcome) -> bool {
     !outcome.violations.is_empty() || !outcome.converged || !against(level, outcome).is_empty()
 }
 
-fn levels() -> Vec<Level> {
+fn levels(all: &[&str]) -> Vec<Level> {
     let parse = |level: &str| level.parse().expect("a level");
     match std::env::var("LEVEL") {
         Ok(level) => vec![parse(&level)],
-        Err(_) => LEVELS.iter().map(|level| parse(level)).collect(),
+        Err(_) => all.iter().map(|level| parse(level)).collect(),
     }
 }
 
@@ -93,14 +114,25 @@ fn keys() -> Keys {
 
 #[test]
 fn every_drawn_world_keeps_its_promises_at_every_level() {
-    for level in levels() {
+    keeps_its_promises::<QuorumSession>(LEVELS);
+}
+
+#[test]
+fn every_drawn_world_with_siblings_keeps_its_promises_at_every_level() {
+    keeps_its_promises::<SiblingsSession>(LEVELS_WITH_SIBLINGS);
+}
+
+fn keeps_its_promises<S: OfQuorum>(all: &[&str]) {
+    for level in levels(all) {
         let (mut answered, mut failed, mut claims, mut unjudged) = (0, 0, 0, 0);
         for seed in seeds() {
             let (scenario, config, outcome) =
-                std::panic::catch_unwind(|| run(level, seed, Keys::Drawn, None)).unwrap_or_else(|panic| {
-                    println!("seed {seed} panics at {level}");
-                    std::panic::resume_unwind(panic)
-                });
+                std::panic::catch_unwind(|| run::<S>(level, seed, Keys::Drawn, None)).unwrap_or_else(
+                    |panic| {
+                        println!("seed {seed} panics at {level}");
+                        std::panic::resume_unwind(panic)
+                    },
+                );
             answered += outcome.tally.answered();
             failed += outcome.tally.failed();
             claims += outcome.claims.judged;
@@ -109,7 +141,7 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
                 !is_wrong(level, &outcome),
                 "seed {seed} at {level}: {:?}\n{}\nREPRODUCE WITH: LEVEL='{level}' SEEDS={seed}..{seed} cargo test -p turnbuckle-quorum swarm",
                 against(level, &outcome),
-                scenario.explain::<QuorumSession>(&config, &outcome),
+                scenario.explain::<S>(&config, &outcome),
             );
         }
         println!(
@@ -125,7 +157,7 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
 /// Each bug that drawn worlds must find is found, in a range of seeds that has such a world.
 #[test]
 fn every_planted_bug_is_found() {
-    let worlds: &[(&str, Level, Keys, RangeInclusive<u64>)] = &[
+    finds_bugs::<QuorumSession>(&[
         ("counts_one_too_many", Level::Quorum, Keys::Drawn, 1..=100),
         ("forgets_deletes_early", Level::Quorum, Keys::Drawn, 100..=300),
         ("skips_write_back", Level::Atomic, Keys::Two, 490..=500),
@@ -147,17 +179,49 @@ fn every_planted_bug_is_found() {
         ("shows_newest", Level::Sequential, Keys::Drawn, 1..=300),
         ("leaves_one_out", Level::Sequential, Keys::Drawn, 1..=300),
         ("guesses_the_past", Level::Sequential, Keys::Two, 90..=120),
-    ];
+    ]);
+}
+
+#[test]
+fn every_planted_bug_is_found_with_siblings() {
+    finds_bugs::<SiblingsSession>(&[
+        ("counts_one_too_many", Level::Quorum, Keys::Drawn, 1..=100),
+        ("forgets_deletes_early", Level::Quorum, Keys::Drawn, 1..=300),
+        (
+            "stamps_at_arrival",
+            Level::Bounded(Micros::from_millis(200)),
+            Keys::Two,
+            1..=100,
+        ),
+        (
+            "compares_nothing",
+            Level::Bounded(Micros::from_millis(200)),
+            Keys::Drawn,
+            1..=300,
+        ),
+        ("replaces_unseen", Level::Quorum, Keys::Drawn, 1..=100),
+        ("answers_with_newest", Level::Quorum, Keys::Two, 150..=200),
+        ("shows_one_sibling", Level::Quorum, Keys::Drawn, 1..=100),
+    ]);
+}
+
+/// A bug, and the level, keys and seeds of worlds that must find it.
+type Planted<'a> = (&'a str, Level, Keys, RangeInclusive<u64>);
+
+fn finds_bugs<S: OfQuorum>(worlds: &[Planted<'_>]) {
+    let known: &[Bug] = S::Protocol::BUGS;
     let mut planted: Vec<&str> = worlds.iter().map(|(bug, ..)| *bug).collect();
-    let mut all: Vec<&str> = Quorum::BUGS.iter().map(|bug| bug.name).collect();
+    let mut all: Vec<&str> = known.iter().map(|bug| bug.name).collect();
     planted.sort_unstable();
     all.sort_unstable();
     assert_eq!(planted, all);
     let asked = std::env::var("BUG").ok();
-    let asked = asked.as_deref().map(|bug| [(bug, levels()[0], keys(), seeds())]);
+    let asked = asked
+        .as_deref()
+        .map(|bug| [(bug, levels(LEVELS)[0], keys(), seeds())]);
     let mut missed = Vec::new();
     for (bug, level, keys, seeds) in asked.as_ref().map_or(worlds, |asked| asked) {
-        let is_found = |&seed: &u64| is_wrong(*level, &run(*level, seed, *keys, Some(bug)).2);
+        let is_found = |&seed: &u64| is_wrong(*level, &run::<S>(*level, seed, *keys, Some(bug)).2);
         match seeds.clone().find(is_found) {
             Some(seed) => println!("{bug}: seed {seed}"),
             None => missed.push((bug, seeds)),

@@ -1,6 +1,6 @@
 use super::{Keys, PLAIN, Spec};
 use crate::{call::Call, long::Each, refusal::Refusal, shape::Shape};
-use turnbuckle_core::Operation;
+use turnbuckle_core::{Operation, PutOptions};
 
 pub(super) const DEL: Spec = Spec {
     name: "del",
@@ -8,7 +8,7 @@ pub(super) const DEL: Spec = Spec {
     flags: &["write"],
     keys: Keys::ALL,
     group: "generic",
-    summary: "Deletes keys, one by one, and counts those that had a value: DEL key [key ...] [AT level].",
+    summary: "Deletes keys, one by one, and counts those that had a value: DEL key [key ...] [AT level], or DEL key REPLACES context [AT level].",
     run,
     ..PLAIN
 };
@@ -25,6 +25,21 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     if end == 2 {
         let delete = Operation::delete(call.key(1)?).wanting(call.write_level(level));
         return call.operate(Shape::Deleted, delete);
+    }
+    // As with AT, a key of this name must be placed elsewhere.
+    if end >= 4 && call.arguments.at(end - 2) == b"REPLACES" {
+        if end > 4 {
+            return Err(Refusal::usage(
+                "DEL key REPLACES context [AT level]: a context is of one key",
+            ));
+        }
+        let key = call.key(1)?;
+        let options = PutOptions {
+            replaces: Some(call.context(&key, 3)?),
+            ..PutOptions::default()
+        };
+        let delete = Operation::delete(key).with(options);
+        return call.operate(Shape::Deleted, delete.wanting(call.write_level(level)));
     }
     call.write_each(Each::Delete, level, end)
 }

@@ -8,7 +8,7 @@ pub(super) const SET: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key: SET key value [NX | XX | IF VERSION version] [GET] \
+    summary: "Sets the value of a key: SET key value [NX | XX | IF VERSION version] [REPLACES context] [GET] \
               [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] [AT level].",
     reads: Reads::With("GET"),
     run,
@@ -35,7 +35,7 @@ struct Behind {
     options: PutOptions,
 }
 
-fn behind(call: &Call<'_>) -> Result<Behind, Refusal> {
+fn behind(call: &mut Call<'_>) -> Result<Behind, Refusal> {
     let mut behind = Behind::default();
     let mut place = 3;
     while place < call.len() {
@@ -46,12 +46,17 @@ fn behind(call: &Call<'_>) -> Result<Behind, Refusal> {
 
 impl Behind {
     /// Takes the option that begins at `place`. Returns how many arguments it has.
-    fn take(&mut self, call: &Call<'_>, place: usize) -> Result<usize, Refusal> {
-        let is = |word| call.arguments.is(place, word);
-        let has = |more| place + more < call.len();
+    fn take(&mut self, call: &mut Call<'_>, place: usize) -> Result<usize, Refusal> {
+        let (arguments, len) = (call.arguments, call.len());
+        let is = |word| arguments.is(place, word);
+        let has = |more| place + more < len;
         if is("GET") {
             self.options.returns_previous = true;
             return Ok(1);
+        }
+        if is("REPLACES") && has(1) {
+            let context = call.context(&call.key(1)?, place + 1)?;
+            return once(&mut self.options.replaces, context, 2);
         }
         if is("AT") && has(1) {
             return once(&mut self.level, call.level(place + 1)?, 2);
@@ -133,7 +138,7 @@ impl Unit {
 
 fn usage() -> Refusal {
     Refusal::usage(
-        "SET key value [NX | XX | IF VERSION version] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] \
+        "SET key value [NX | XX | IF VERSION version] [REPLACES context] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] \
          [AT level]",
     )
 }

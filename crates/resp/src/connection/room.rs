@@ -9,7 +9,7 @@ use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
 use crate::shape::REPLY_BYTES;
 use crate::{Backend, Writer, long::Long};
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Failure};
+use turnbuckle_core::{Answer, Failure, Siblings};
 
 /// How many bytes an operation takes until it is answered, beside its arguments and its answer.
 pub(super) const PART_BYTES: usize = 400;
@@ -77,6 +77,7 @@ impl Connection {
             Answer::Value(value) | Answer::Replaced(value) => self.pace.learn(1, len_of(value)),
             Answer::Unmet(unmet) => self.pace.learn(1, len_of(&unmet.value)),
             Answer::Values(values) => self.pace.learn(values.len(), bytes_of(values)),
+            Answer::Siblings(siblings) => self.pace.learn(1, bytes_of_siblings(siblings)),
             _ => {}
         }
     }
@@ -86,6 +87,7 @@ impl Connection {
         let (bytes, values) = match answer {
             Answer::Value(Some(value)) => (value.len(), 1),
             Answer::Values(values) => (bytes_of(values), values.len()),
+            Answer::Siblings(siblings) => (bytes_of_siblings(siblings), siblings.versions.len()),
             _ => return true,
         };
         let bytes_of_reply = bytes + REPLY_BYTES * values;
@@ -93,6 +95,10 @@ impl Connection {
             || bytes_of_reply <= SHORT_BYTES
             || self.has_room(bytes_of_reply, backend)
     }
+}
+
+fn bytes_of_siblings(siblings: &Siblings) -> usize {
+    siblings.versions.iter().map(|(_, value)| len_of(value)).sum()
 }
 
 fn len_of(value: &Option<Bytes>) -> usize {

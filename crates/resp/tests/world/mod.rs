@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Failure, Hlc, Key, KeyspaceLevels,
-    Level, Levels, Micros, Operation, PutOptions, Receipt, Replication, Route, ServerId, SiteId, TokenHeader,
-    Unmet, VersionId,
+    Level, Levels, Micros, Operation, PutOptions, Receipt, Replication, Route, ServerId, Siblings, SiteId,
+    TokenHeader, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
@@ -16,6 +16,7 @@ use turnbuckle_resp::{
 #[derive(Default)]
 pub struct World {
     maps: BTreeMap<String, BTreeMap<Key, (Bytes, VersionId)>>,
+    kept: Kept,
     doors: BTreeMap<DoorId, Door>,
     opened: u64,
     writes: u64,
@@ -39,6 +40,9 @@ struct Door {
     keyspace: String,
     operations: u64,
 }
+
+/// The versions of keys that no write has replaced, in the keyspace that keeps them.
+type Kept = BTreeMap<Key, Vec<(VersionId, Option<Bytes>)>>;
 
 /// A keyspace that takes conditions and expiry. Values do not expire in it: there is no time here.
 const ORDERED: &str = "ordered";
@@ -67,6 +71,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         tolerates_old_directories: true,
         takes_conditions: keyspace == ORDERED,
         takes_expiry: keyspace == ORDERED,
+        keeps_siblings: keyspace == "quorum",
     }
 }
 
@@ -182,6 +187,12 @@ impl World {
                     replica: turnbuckle_core::ReplicaId(0),
                 };
                 receipt.version = Some(version);
+                let kept = self.kept.entry(key.compact()).or_default();
+                match &self.options.replaces {
+                    Some(context) => kept.retain(|(id, _)| !context.covers_id(*id)),
+                    None => kept.clear(),
+                }
+                kept.insert(0, (version, value.as_deref().map(Bytes::copy_from_slice)));
                 match value {
                     Some(value) => map.insert(key.compact(), (Bytes::copy_from_slice(&value), version)),
                     None => map.remove(&key),
@@ -192,6 +203,12 @@ impl World {
                         existed: there.is_some(),
                     },
                 }
+            }
+            Operation::Siblings { key, .. } => {
+                let versions = self.kept.get(&key).cloned().unwrap_or_default();
+                let context = versions.iter().map(|(id, _)| (id.replica, id.at)).collect();
+                receipt.siblings = versions.len() > 1;
+                Answer::Siblings(Box::new(Siblings::new(context, versions)))
             }
             Operation::ReadMany { keys, .. } => {
                 let failing = keys.iter().find_map(|key| self.failing.get(key));
@@ -275,6 +292,14 @@ impl Backend for World {
     fn token(&mut self, door: DoorId) -> Bytes {
         let door = &self.doors[&door];
         Self::header(&door.keyspace).seal(&Self::secret(), &door.operations.to_be_bytes())
+    }
+
+    fn seal_context(&self, door: DoorId, key: &Key, context: &Vector) -> Bytes {
+        Self::header(&self.doors[&door].keyspace).seal_context(&Self::secret(), key, context)
+    }
+
+    fn open_context(&self, door: DoorId, key: &Key, sealed: &[u8]) -> Option<Vector> {
+        Self::header(&self.doors[&door].keyspace).open_context(&Self::secret(), key, sealed)
     }
 
     fn keyspaces(&self) -> Vec<Keyspace> {

@@ -44,7 +44,7 @@ labels! {
 impl From<&Operation> for OperationKind {
     fn from(operation: &Operation) -> OperationKind {
         match operation {
-            Operation::Get { .. } => OperationKind::Get,
+            Operation::Get { .. } | Operation::Siblings { .. } => OperationKind::Get,
             Operation::Put { value: Some(_), .. } => OperationKind::Put,
             Operation::Put { value: None, .. } => OperationKind::Delete,
             Operation::ReadMany { .. } => OperationKind::ReadMany,

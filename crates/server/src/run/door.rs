@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, DoorId, Operation, SiteId, Wanted};
+use turnbuckle_core::{Answered, BadToken, DoorId, Key, Operation, SiteId, Vector, Wanted};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
@@ -73,6 +73,16 @@ impl Backend for LoopBackend<'_> {
 
     fn token(&mut self, door: DoorId) -> Bytes {
         self.event_loop.gateway.borrow_mut().token(door)
+    }
+
+    fn seal_context(&self, door: DoorId, key: &Key, context: &Vector) -> Bytes {
+        let gateway = self.event_loop.gateway.borrow();
+        gateway.seal_context(door, key, context)
+    }
+
+    fn open_context(&self, door: DoorId, key: &Key, sealed: &[u8]) -> Option<Vector> {
+        let gateway = self.event_loop.gateway.borrow();
+        gateway.open_context(door, key, sealed)
     }
 
     fn keyspaces(&self) -> Vec<Keyspace> {

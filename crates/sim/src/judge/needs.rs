@@ -108,7 +108,7 @@ impl Judge {
 
     /// A lost version is demanded only of replicas that have shown it themselves before this operation was invoked: a version that comes
     /// back while an answer is on its way is not in the answer.
-    fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: VersionId) -> bool {
+    pub(super) fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: VersionId) -> bool {
         let shown = of_key.shown.get(&seen.server);
         let at = shown.and_then(|shown| shown.get(&version));
         !self.losses.is_empty() && at.is_none_or(|&at| at >= seen.invoked) && self.is_lost(&seen.key, version)

@@ -82,32 +82,45 @@ impl<S: Session> World<S> {
     /// only have had a delete, which it has forgotten and covers. To cover a value is not enough: a node that was empty when it heard a
     /// writer that had lost its directory covers versions that neither of the two has.
     fn has(&self, node: NodeId, server: ServerId, key: &Key, version: VersionId, is_deleted: bool) -> bool {
-        let Some(process) = &self.machines[index(node)].process else {
-            return false;
-        };
         let covers = |&(replica, until): &(ReplicaId, _)| replica == version.replica && version.at <= until;
-        let Some(keyspace) = process.keyspaces.get(&keyspace_of(&self.options, key)) else {
-            return false;
-        };
-        let found = keyspace.inspect(server, |protocol, store| {
-            let ids = |chain: &Chain<_>| chain.iter().map(|known| known.id).collect::<Vec<_>>();
-            let found = if store.is_resident(key.as_ref()) {
-                store.chain(key.as_ref()).map(ids)
-            } else {
-                let row =
-                    Store::<<S::Protocol as Protocol>::Meta>::fetch(&*store.table(), key, store.epoch());
-                row.ok().and_then(|row| row.chain().map(ids))
-            };
+        let found = self.inspect_key(node, server, key, |protocol, versions| {
             let is_covered = || protocol.cut().iter().any(covers);
-            match found {
-                Some(ids) => {
-                    let mut newer = ids.into_iter().filter(|&id| id >= version);
-                    newer.any(|id| id.replica == version.replica || is_covered())
+            match versions.is_empty() {
+                true => is_deleted && is_covered(),
+                false => {
+                    let mut newer = versions.iter().filter(|(id, _)| *id >= version);
+                    newer.any(|(id, _)| id.replica == version.replica || is_covered())
                 }
-                None => is_deleted && is_covered(),
             }
         });
         found.unwrap_or(false)
+    }
+
+    /// Looks at the versions that a node has of a key, newest first, each with whether it has a value. `None` if the node does not run, or has
+    /// no such keyspace.
+    fn inspect_key<T>(
+        &self,
+        node: NodeId,
+        server: ServerId,
+        key: &Key,
+        look: impl FnOnce(&S::Protocol, &[(VersionId, bool)]) -> T,
+    ) -> Option<T> {
+        let process = self.machines[index(node)].process.as_ref()?;
+        let keyspace = process.keyspaces.get(&keyspace_of(&self.options, key))?;
+        keyspace.inspect(server, |protocol, store| {
+            let versions = |chain: &Chain<_>| {
+                let versions = chain.iter().map(|known| (known.id, known.value.is_some()));
+                versions.collect::<Vec<_>>()
+            };
+            let found = if store.is_resident(key.as_ref()) {
+                store.chain(key.as_ref()).map(versions)
+            } else {
+                let row =
+                    Store::<<S::Protocol as Protocol>::Meta>::fetch(&*store.table(), key, store.epoch());
+                row.ok().and_then(|row| row.chain().map(versions))
+            };
+            look(protocol, &found.unwrap_or_default())
+        })
     }
 
     // ---- one directory at a time ----------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 //! Detects when a world has come to rest, and compares what its sites have then.
 use super::LOOK_EVERY;
 use crate::{Rule, World, keyspaces::keyspace_of, machine::Worker};
-use std::collections::BTreeSet;
-use turnbuckle_core::{Answer, Answered, Hlc, Key, Level, Micros, Operation, Protocol, Replication, Session};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use turnbuckle_core::{
+    Answer, Answered, Hlc, Key, Level, Micros, Operation, Protocol, Replication, Session, VersionId,
+};
 use turnbuckle_node::{KeyspaceStatus, NodeId, StreamStatus};
 
 /// The state of a stream to a site whose node does not have the keyspace.
@@ -130,11 +133,9 @@ impl<S: Session> World<S> {
             let client = self.add_client_in(keyspace, self.nodes_at(site)[0]);
             let (mut found, mut alive_keys) = (Vec::new(), BTreeSet::new());
             let level = Some(Level::One).filter(|one| one.is_among(S::LEVELS.reads));
-            let gets = keys.iter().map(|key| Operation::Get {
-                key: key.clone(),
-                level,
-            });
+            let gets = keys.iter().map(|key| Operation::get(key.clone()).at(level));
             let answers = self.ask_patiently(client, gets.collect());
+            let siblings = self.siblings_of(client, &name, &keys, level);
             for (key, answered) in keys.iter().zip(answers) {
                 let Some((answer, Some(receipt))) = answered else {
                     let words = format!("site {name} does not answer a read of {key}: {answered:?}");
@@ -144,7 +145,10 @@ impl<S: Session> World<S> {
                 self.judge.ends_with(&name, key, receipt.version);
                 // A forgotten delete and a remembered one look the same to clients.
                 let alive = receipt.version.filter(|_| answer != Answer::Value(None));
-                found.push(format!("{key} {alive:?} {answer:?}"));
+                let siblings = siblings
+                    .get(key)
+                    .map_or(String::new(), |versions| format!(" {versions:?}"));
+                found.push(format!("{key} {alive:?} {answer:?}{siblings}"));
                 if answer != Answer::Value(None) {
                     alive_keys.insert(key.clone());
                 }
@@ -153,6 +157,37 @@ impl<S: Session> World<S> {
             of_sites.push((name, found));
         }
         of_sites
+    }
+
+    /// The siblings of each key at a site, where they are kept.
+    fn siblings_of(
+        &mut self,
+        client: usize,
+        site: &str,
+        keys: &[Key],
+        level: Option<Level>,
+    ) -> BTreeMap<Key, Vec<(VersionId, Option<Bytes>)>> {
+        if !S::Protocol::DESCRIPTOR.keeps_siblings {
+            return BTreeMap::new();
+        }
+        let reads = keys.iter().map(|key| Operation::siblings(key.clone()).at(level));
+        let answers = self.ask_patiently(client, reads.collect());
+        let mut found = BTreeMap::new();
+        for (key, answered) in keys.iter().zip(answers) {
+            let Some((Answer::Siblings(siblings), _)) = answered else {
+                let words =
+                    format!("site {site} does not answer a read of the siblings of {key}: {answered:?}");
+                self.judge.report(Rule::Service, words);
+                continue;
+            };
+            self.judge.ends_with_siblings(site, key, &siblings);
+            let has_value = siblings.versions.iter().any(|(_, value)| value.is_some());
+            found.insert(
+                key.clone(),
+                siblings.versions.into_iter().filter(|_| has_value).collect(),
+            );
+        }
+        found
     }
 
     fn compare_found(&mut self, found: &[(String, Vec<String>)]) {

@@ -106,6 +106,7 @@ fn draw(random: &mut Random, written: u64, seen: &BTreeMap<Key, VersionId>) -> O
         condition,
         returns_previous,
         expiry: None,
+        replaces: None,
     })
 }
 

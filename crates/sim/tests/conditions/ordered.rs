@@ -96,6 +96,8 @@ pub struct Expires {
     at: Option<u64>,
 }
 
+impl turnbuckle_core::Meta for Expires {}
+
 impl Record for Expires {
     const WHAT: &'static str = "when a value expires";
 }
@@ -226,7 +228,7 @@ impl Ordered {
             met_early,
         } = self.waiting.remove(&number).expect("it waits for its turn");
         let (response, version) = match request {
-            PlainRequest::Get(key, _) => {
+            PlainRequest::Get(key, _) | PlainRequest::Siblings(key, _) => {
                 let there = There::find(cx, &key);
                 (PlainResponse::Value(there.value), there.newest)
             }

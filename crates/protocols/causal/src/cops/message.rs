@@ -3,7 +3,7 @@ use crate::{
     wire::{Reader, Writer},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Micros, ReplicaSet, Vector, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Key, Meta, Micros, ReplicaSet, Vector, VersionId, Wire};
 use turnbuckle_streams::Said;
 
 /// A version of a key that must be visible first.
@@ -147,6 +147,8 @@ impl Dependencies {
         Ok(Dependencies(all.collect::<Result<_, _>>()?))
     }
 }
+
+impl Meta for Dependencies {}
 
 impl Wire for Dependencies {
     fn encode(&self, out: &mut BytesMut) {

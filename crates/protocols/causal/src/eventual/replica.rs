@@ -138,6 +138,8 @@ impl Protocol for Eventual {
             PlainRequest::Get(key, Level::Bounded(bound)) => self.get_bounded(cx, id, key, bound),
             PlainRequest::Get(key, level) => self.get(cx, id, &key, level),
             PlainRequest::Put(key, value, ..) => self.put(cx, id, key, value),
+            // The gateway refuses it before.
+            PlainRequest::Siblings(..) => self.refuse(cx, id, "this keyspace keeps no siblings".to_string()),
         }
     }
 

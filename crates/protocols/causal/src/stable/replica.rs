@@ -4,9 +4,9 @@ use super::{
 use crate::{Bugs, metrics::of_hidden_versions};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Metric, Micros, Now,
+    Bounded, Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Meta, Metric, Micros, Now,
     Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector,
-    Version, VersionId, Vitals, Wire,
+    Version, VersionId, Vitals,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -14,7 +14,7 @@ pub trait Rules: Sized + Send + 'static {
     /// The configuration of a keyspace.
     type Config: Clone + Default + Send + Sync + 'static;
     /// What a version carries beside its name.
-    type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+    type Meta: Meta;
 
     /// The parameters that a keyspace's configuration may set: its intervals.
     const PARAMETERS: [Parameter<Self::Config>; 3];
@@ -718,7 +718,10 @@ impl Lack {
 }
 
 /// The latest version of which `shown` is true, and the newer versions that are not shown.
-fn look<M>(chain: Option<&Chain<M>>, shown: impl Fn(&Version<M>) -> bool) -> (Option<&Version<M>>, Hidden) {
+fn look<M: Meta>(
+    chain: Option<&Chain<M>>,
+    shown: impl Fn(&Version<M>) -> bool,
+) -> (Option<&Version<M>>, Hidden) {
     let mut hidden = Hidden::default();
     for d in chain.into_iter().flat_map(Chain::iter) {
         if shown(d) {
