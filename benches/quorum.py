@@ -83,9 +83,12 @@ def levels(options):
         "`quorum`: `atomic` / `atomic`": ("quorum", at("atomic", "atomic")),
         "`quorum`: `bounded(1s)` / `quorum`": ("quorum", at("bounded(1s)", "quorum")),
         "`quorum`: `sequential` / `quorum`": ("quorum", at("sequential", "quorum")),
+        "`quorum-siblings`: `one` / `one`": ("siblings", at("one", "one")),
+        "`quorum-siblings`: `quorum` / `quorum`": ("siblings", at("quorum", "quorum")),
         "`abd`": ("abd", ()),
     }
-    with Cluster(options.binary, ["eventual", "quorum", "abd"]) as cluster:
+    protocols = {"siblings": ("quorum-siblings", "")}
+    with Cluster(options.binary, ["eventual", "quorum", "siblings", "abd"], protocols=protocols) as cluster:
         bench = Bench(options, cluster)
         bench.load()
         found = rounds(options, bench, kinds)

@@ -61,6 +61,7 @@ const HELP: &str = "\
 GET key, SET key value, ..   any Redis command, to the site of the prompt: docs/commands.md
 b                            the prompt moves to site b
 b GET key                    one command at site b
+SET x 2 REPLACES $context    $context stands for what the last SIBLINGS has returned first
 SET x 1; b GET x             one after the other, at once; a ';' ends a command if a space follows it
 use KEYSPACE                 the next commands at every site use this keyspace (KEYSPACE LIST names them)
 move b                       the session goes on at site b, with all that it has seen here
@@ -85,6 +86,7 @@ pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
         here: 0,
         keyspace: None,
         sessions: BTreeMap::new(),
+        context: None,
     };
     say("Type a Redis command, such as SET greeting hello; 'help' lists what else there is.")?;
     loop {
@@ -105,6 +107,18 @@ pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
     }
 }
 
+/// The first text of a list.
+fn first_of(reply: &Value) -> Option<Bytes> {
+    match reply {
+        Value::Attribute(_, reply) => first_of(reply),
+        Value::Array(values) => match values.first() {
+            Some(Value::Bulk(first)) => Some(first.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The result of a line.
 enum Done {
     /// This is printed, and the next line is read.
@@ -121,6 +135,8 @@ struct Shell {
     keyspace: Option<Bytes>,
     /// The sessions, by the place of their site.
     sessions: BTreeMap<usize, Connection>,
+    /// The causal context that the last `SIBLINGS` has returned.
+    context: Option<Bytes>,
 }
 
 impl Shell {
@@ -198,8 +214,22 @@ impl Shell {
 
     /// Carries out a command at a site. Returns its answer and its receipt as text.
     fn at(&mut self, place: usize, command: &[Bytes]) -> String {
+        let mut command = command.to_vec();
+        for word in command.iter_mut().filter(|word| *word == "$context") {
+            let Some(context) = &self.context else {
+                return "(error) $context stands for what SIBLINGS has returned first, and there was no SIBLINGS yet".to_string();
+            };
+            *word = context.clone();
+        }
+        let command = &command[..];
         match self.ask(place, command) {
             Ok(reply) => {
+                if command
+                    .first()
+                    .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"))
+                {
+                    self.context = first_of(&reply).or(self.context.take());
+                }
                 let site = &self.sites[place].name;
                 let receipt = receipt_in_words(&reply, command, site, microseconds_since_1970());
                 let mut lines = vec![answer_in_words(&reply)];

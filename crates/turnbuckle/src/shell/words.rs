@@ -75,7 +75,7 @@ fn printable(text: &[u8]) -> String {
         .collect()
 }
 
-/// The receipt of a reply, if it has one, in at most four lines.
+/// The receipt of a reply, if it has one, in at most five lines.
 pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now_us: u64) -> Vec<String> {
     let (_, Some((claim, version))) = split_receipt(reply.clone()) else {
         return Vec::new();
@@ -115,6 +115,9 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     }
     if let Some(at) = claim.as_of.as_deref().and_then(|as_of| since(as_of, now_us)) {
         lines.push(format!("it shows the data as of {at} ago, and nothing newer"));
+    }
+    if claim.siblings && !is_write {
+        lines.push("there are values beside it that no write has replaced: SIBLINGS lists them".to_string());
     }
     if let Some(hidden) = hidden(reply) {
         lines.push(hidden);

@@ -29,6 +29,19 @@ fn the_page_on_clients_shows_what_the_shell_prints() {
     check("docs/clients.md");
 }
 
+#[test]
+fn the_page_on_siblings_shows_what_the_shell_prints() {
+    check("docs/protocols/quorum-siblings.md");
+}
+
+/// What the demo of a page has that others do not.
+fn options(name: &str) -> &'static [&'static str] {
+    match name {
+        "docs/protocols/quorum-siblings.md" => &["--keyspace", "carts=quorum-siblings"],
+        _ => &[],
+    }
+}
+
 fn check(name: &str) {
     let mut page = Page::read(name);
     let shown = page
@@ -43,7 +56,7 @@ fn check(name: &str) {
     let script: String = script.collect();
     let mut differs = String::new();
     for _ in 0..TRIES {
-        let said = shell(&script, &[]);
+        let said = shell(&script, options(name));
         let printed = transcripts(&said);
         assert_eq!(printed.len(), shown.len(), "{said}");
         if writes() {
