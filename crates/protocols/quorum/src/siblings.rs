@@ -32,7 +32,7 @@
 //! **Deletes** are versions without a value, and may be siblings. One is listed only if it is the newest version. Deletes are forgotten once every replica
 //! shows them, but not while the key has a value beside them.
 //!
-//! **Limits.** A coordinator refuses a write that would leave more siblings than `max_siblings`, or siblings of more than [`MAX_BYTES`] beside the new one.
+//! **Limits.** A coordinator refuses a write that would leave `max_siblings` versions beside it, or values of more than [`MAX_BYTES`].
 //! Each coordinator knows only of what has reached it, so there can be up to that many for each replica. If they are too large for one answer, reads that need
 //! other replicas fail, until a write replaces them.
 //!
