@@ -116,7 +116,10 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     if let Some(at) = claim.as_of.as_deref().and_then(|as_of| since(as_of, now_us)) {
         lines.push(format!("it shows the data as of {at} ago, and nothing newer"));
     }
-    if claim.siblings && !is_write {
+    let lists_them = command
+        .first()
+        .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"));
+    if claim.siblings && !is_write && !lists_them {
         lines.push("there are values beside it that no write has replaced: SIBLINGS lists them".to_string());
     }
     if let Some(hidden) = hidden(reply) {
