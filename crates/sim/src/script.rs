@@ -18,7 +18,7 @@ use turnbuckle_node::NodeId;
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
 ///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
-///                       `expires=TIME|kept` an expiry (so long after), `previous=yes` asks for the value before,
+///                       `expires=TIME|kept` an expiry (after that time), `previous=yes` asks for the value before,
 ///                       `replaces=LABEL|nothing` is the context: that of a labelled answer of `siblings`, or an empty one
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows

@@ -210,7 +210,7 @@ impl<P: Protocol> Keyspace<P> {
         }
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
         if P::Meta::SIBLINGS {
-            // As they were stamped: who has a sibling of a replica must have the earlier ones.
+            // The oldest first: whoever has a version of a replica must have the earlier ones of that replica.
             theirs.reverse();
         }
         for version in theirs {

@@ -95,7 +95,7 @@ impl<M: Meta> RowsOut<M> {
                 .filter(|version| wants(self.purpose, replica, version.id, deleted));
             let wanted = wanted.map(|version| (key.clone(), version.clone()));
             match M::SIBLINGS && matches!(self.purpose, Purpose::Return(_)) {
-                // As they were stamped: who has a sibling of a replica must have the earlier ones.
+                // The oldest first: whoever has a version of a replica must have the earlier ones of that replica.
                 true => self.unsent.extend(wanted.collect::<Vec<_>>().into_iter().rev()),
                 false => self.unsent.extend(wanted),
             }

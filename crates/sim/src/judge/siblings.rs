@@ -46,12 +46,33 @@ const REMEMBERED: usize = 16;
 pub(super) struct Writes {
     keys: BTreeMap<Key, OfKey>,
     /// What each write with a context has in its past. Absent: a write without a context.
-    asked: BTreeMap<OperationId, Past>,
+    asked: BTreeMap<OperationId, BTreeSet<VersionId>>,
 }
 
 impl OfKey {
-    /// Looks through these versions, and their pasts, for another one: whether it is there, or (with `may_be`) may be there.
-    fn has(&self, from: impl IntoIterator<Item = VersionId>, other: VersionId, may_be: bool) -> bool {
+    /// One of these versions that a write has in its past for certain.
+    fn first_of_past(&self, write: VersionId, among: &BTreeSet<VersionId>) -> Option<VersionId> {
+        let oldest = *among.first()?;
+        let (mut left, mut met) = (vec![write], BTreeSet::new());
+        while let Some(version) = left.pop() {
+            let Some(Past::Seen(seen)) = self.pasts.get(&version) else {
+                continue;
+            };
+            // A version is newer than all in its past.
+            for &seen in seen.range(oldest..) {
+                if among.contains(&seen) {
+                    return Some(seen);
+                }
+                if met.insert(seen) {
+                    left.push(seen);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether one of these versions may have another one in its past.
+    fn may_have(&self, from: impl IntoIterator<Item = VersionId>, other: VersionId) -> bool {
         // A version is newer than all in its past.
         let mut left: Vec<VersionId> = from.into_iter().filter(|&version| version > other).collect();
         let mut met = BTreeSet::new();
@@ -63,8 +84,7 @@ impl OfKey {
                     left.extend(newer.copied().filter(|&version| met.insert(version)));
                 }
                 // Unknown: a delete whose client was never answered.
-                Some(Past::Blind) | None if may_be => return true,
-                Some(Past::Blind) | None => {}
+                Some(Past::Blind) | None => return true,
             }
         }
         false
@@ -72,7 +92,7 @@ impl OfKey {
 
     /// Whether one of these versions is the write, or may have it in its past.
     fn may_cover(&self, shown: &BTreeSet<VersionId>, write: VersionId) -> bool {
-        shown.contains(&write) || self.has(shown.iter().copied(), write, true)
+        shown.contains(&write) || self.may_have(shown.iter().copied(), write)
     }
 
     /// The writes whose clients were shown this one.
@@ -91,7 +111,7 @@ impl Writes {
         let mut answers = shown.into_iter().flatten().rev();
         let found = answers.find(|(known, _)| known == context);
         let seen = found.map(|(_, shown)| shown.clone()).unwrap_or_default();
-        self.asked.insert(id, Past::Seen(seen));
+        self.asked.insert(id, seen);
     }
 
     /// The version of a write has become known. `id`: the operation, if it is known.
@@ -101,7 +121,7 @@ impl Writes {
             return;
         }
         let past = id.and_then(|id| self.asked.get(&id).cloned());
-        let past = past.unwrap_or(Past::Blind);
+        let past = past.map_or(Past::Blind, Past::Seen);
         if let Past::Seen(seen) = &past {
             for &seen in seen {
                 of_key.after.entry(seen).or_default().push(version);
@@ -267,22 +287,21 @@ impl Judge {
         };
         let version = demand.version;
         let excused = |what: String| demand.excuse.map_or(Err(what), |excuse| Ok(Some(excuse)));
-        let is_replaced = |old: &&VersionId| siblings.has([version], **old, false);
-        if let Some(old) = shown.iter().find(is_replaced) {
+        if let Some(old) = siblings.first_of_past(version, shown) {
             return excused(format!("{old} is shown, which {version} has replaced"));
         }
         let is_value = of_key.values.contains_key(&version);
         // A delete may be forgotten, with what it has replaced.
         if !is_value
             || siblings.may_cover(shown, version)
-            || siblings.has(of_key.deletes.keys().copied(), version, true)
+            || siblings.may_have(of_key.deletes.keys().copied(), version)
         {
             return Ok(None);
         }
         let mut open_deletes = of_key.open_deletes.keys();
-        let may_delete = |id| match writes.asked.get(id) {
-            Some(Past::Seen(seen)) => siblings.may_cover(seen, version),
-            Some(Past::Blind) | None => true,
+        let may_delete = |id| {
+            let seen = writes.asked.get(id);
+            seen.is_none_or(|seen| siblings.may_cover(seen, version))
         };
         if open_deletes.any(may_delete) {
             return Ok(Some(Excuse::UnknownOutcome));
@@ -299,8 +318,7 @@ impl Judge {
         };
         let mut violations = Vec::new();
         for &version in shown {
-            let is_replaced = |old: &&VersionId| siblings.has([version], **old, false);
-            if let Some(old) = shown.iter().find(is_replaced) {
+            if let Some(old) = siblings.first_of_past(version, shown) {
                 violations.push(Violation {
                     rule: Rule::RealValues,
                     words: format!(
