@@ -92,6 +92,7 @@ mod count;
 mod floor;
 mod key;
 mod needs;
+mod pasts;
 mod siblings;
 #[cfg(test)]
 mod tests;

@@ -10,28 +10,17 @@
 //! - Nothing is shown that the write has in its past.
 //!
 //! And of any read: no version is shown beside another one that has it in its past.
+use super::pasts::{Past, Pasts, Union};
 use super::{Excuse, Judge, Rule, Seen, Shown, Violation};
 use crate::OperationId;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{Key, Micros, PutOptions, Siblings, Vector, VersionId};
 
-/// What a write has replaced, as far as that is known.
-#[derive(Debug, Clone)]
-enum Past {
-    /// It had a context: the versions that its client was shown with that. Their pasts are in its past, too.
-    Seen(BTreeSet<VersionId>),
-    /// It had none: all older versions may be in its past.
-    Blind,
-}
-
 /// The writes of a key.
 #[derive(Default)]
 struct OfKey {
-    /// The pasts of those whose versions are known.
-    pasts: BTreeMap<VersionId, Past>,
-    /// The writes whose clients were shown a version.
-    after: BTreeMap<VersionId, Vec<VersionId>>,
+    pasts: Pasts,
     /// When writes were acknowledged, and how many replicas had them.
     acknowledged: BTreeMap<VersionId, (Micros, usize)>,
     /// What each client was shown last, with the contexts.
@@ -47,58 +36,6 @@ pub(super) struct Writes {
     keys: BTreeMap<Key, OfKey>,
     /// What each write with a context has in its past. Absent: a write without a context.
     asked: BTreeMap<OperationId, BTreeSet<VersionId>>,
-}
-
-impl OfKey {
-    /// One of these versions that a write has in its past for certain.
-    fn first_of_past(&self, write: VersionId, among: &BTreeSet<VersionId>) -> Option<VersionId> {
-        let oldest = *among.first()?;
-        let (mut left, mut met) = (vec![write], BTreeSet::new());
-        while let Some(version) = left.pop() {
-            let Some(Past::Seen(seen)) = self.pasts.get(&version) else {
-                continue;
-            };
-            // A version is newer than all in its past.
-            for &seen in seen.range(oldest..) {
-                if among.contains(&seen) {
-                    return Some(seen);
-                }
-                if met.insert(seen) {
-                    left.push(seen);
-                }
-            }
-        }
-        None
-    }
-
-    /// Whether one of these versions may have another one in its past.
-    fn may_have(&self, from: impl IntoIterator<Item = VersionId>, other: VersionId) -> bool {
-        // A version is newer than all in its past.
-        let mut left: Vec<VersionId> = from.into_iter().filter(|&version| version > other).collect();
-        let mut met = BTreeSet::new();
-        while let Some(version) = left.pop() {
-            match self.pasts.get(&version) {
-                Some(Past::Seen(seen)) if seen.contains(&other) => return true,
-                Some(Past::Seen(seen)) => {
-                    let newer = seen.iter().filter(|&&version| version > other);
-                    left.extend(newer.copied().filter(|&version| met.insert(version)));
-                }
-                // Unknown: a delete whose client was never answered.
-                Some(Past::Blind) | None => return true,
-            }
-        }
-        false
-    }
-
-    /// Whether one of these versions is the write, or may have it in its past.
-    fn may_cover(&self, shown: &BTreeSet<VersionId>, write: VersionId) -> bool {
-        shown.contains(&write) || self.may_have(shown.iter().copied(), write)
-    }
-
-    /// The writes whose clients were shown this one.
-    fn after(&self, version: VersionId) -> impl Iterator<Item = VersionId> {
-        self.after.get(&version).into_iter().flatten().copied()
-    }
 }
 
 impl Writes {
@@ -117,17 +54,8 @@ impl Writes {
     /// The version of a write has become known. `id`: the operation, if it is known.
     pub fn learn(&mut self, key: &Key, version: VersionId, id: Option<OperationId>) {
         let of_key = self.keys.entry(key.clone()).or_default();
-        if of_key.pasts.contains_key(&version) {
-            return;
-        }
         let past = id.and_then(|id| self.asked.get(&id).cloned());
-        let past = past.map_or(Past::Blind, Past::Seen);
-        if let Past::Seen(seen) = &past {
-            for &seen in seen {
-                of_key.after.entry(seen).or_default().push(version);
-            }
-        }
-        of_key.pasts.insert(version, past);
+        of_key.pasts.learn(version, past.map_or(Past::Blind, Past::Seen));
     }
 
     /// A write was acknowledged, when this number of replicas had it.
@@ -145,6 +73,15 @@ struct Demand {
     /// Why it must.
     because: String,
     rule: Rule,
+}
+
+/// What a read of all siblings has shown.
+struct Read {
+    shown: BTreeSet<VersionId>,
+    /// The pasts of what is shown.
+    replaced: Union,
+    /// The pasts of all deletes of the key.
+    deleted: Union,
 }
 
 impl Judge {
@@ -167,12 +104,13 @@ impl Judge {
         if siblings.versions.is_empty() {
             self.look(seen.clone(), Shown::Nothing { is_forgotten: true });
         }
-        let shown: BTreeSet<VersionId> = siblings.versions.iter().map(|(version, _)| *version).collect();
         let demands = self.demands(&seen);
-        let mut violations = self.beside_each_other(number, &seen.key, &shown);
+        let read = self.read(&seen.key, siblings);
+        let shown = &read.shown;
+        let mut violations = self.beside_each_other(number, &seen.key, shown);
         let mut excuse = None;
         for demand in demands {
-            match self.is_reflected(&seen.key, &shown, &demand) {
+            match self.is_reflected(&seen.key, &read, &demand) {
                 Ok(why) => excuse = excuse.or(why),
                 Err(what) => violations.push(Violation {
                     rule: demand.rule,
@@ -189,7 +127,7 @@ impl Judge {
         if !self.is_from_before_loss(&seen) {
             let of_key = self.keys.entry(key.clone()).or_default();
             let at = of_key.shown.entry(server).or_default();
-            for &version in &shown {
+            for &version in shown {
                 at.entry(version).or_insert(over);
             }
         }
@@ -204,7 +142,7 @@ impl Judge {
         if let Some(writes) = &mut self.siblings {
             let of_key = writes.keys.entry(key.clone()).or_default();
             let of_client = of_key.shown.entry(seen.client).or_default();
-            of_client.push_back((siblings.context.clone(), shown));
+            of_client.push_back((siblings.context.clone(), read.shown));
             if of_client.len() > REMEMBERED {
                 of_client.pop_front();
             }
@@ -231,7 +169,7 @@ impl Judge {
             let writes = of_key.acknowledged_until(until).iter();
             for write in writes.filter(|write| write.copies >= seen.covers) {
                 let version = write.version;
-                if siblings.after(version).any(is_claimed) {
+                if siblings.pasts.after(version).any(is_claimed) {
                     continue;
                 }
                 demands.push(Demand {
@@ -256,6 +194,7 @@ impl Judge {
         let was_shown = |version| shown.get(&version).is_some_and(|&at| at < seen.invoked);
         for &version in shown.keys().filter(|version| was_shown(**version)) {
             if siblings
+                .pasts
                 .after(version)
                 .any(|later| was_shown(later) && is_firm(later))
             {
@@ -272,13 +211,24 @@ impl Judge {
         demands
     }
 
+    fn read(&self, key: &Key, siblings: &Siblings) -> Read {
+        let shown: BTreeSet<VersionId> = siblings.versions.iter().map(|(version, _)| *version).collect();
+        let writes = self.siblings.as_ref().and_then(|writes| writes.keys.get(key));
+        let pasts = writes.map(|of_key| &of_key.pasts);
+        let deletes = self.keys.get(key).map(|of_key| of_key.deletes.keys().copied());
+        Read {
+            replaced: pasts
+                .map(|pasts| pasts.union(shown.iter().copied()))
+                .unwrap_or_default(),
+            deleted: pasts
+                .map(|pasts| pasts.union(deletes.into_iter().flatten()))
+                .unwrap_or_default(),
+            shown,
+        }
+    }
+
     /// Whether what is shown reflects a write. `Ok`: the excuse, if it does not, or if that cannot be known. `Err`: what is wrong.
-    fn is_reflected(
-        &self,
-        key: &Key,
-        shown: &BTreeSet<VersionId>,
-        demand: &Demand,
-    ) -> Result<Option<Excuse>, String> {
+    fn is_reflected(&self, key: &Key, read: &Read, demand: &Demand) -> Result<Option<Excuse>, String> {
         let (Some(writes), Some(of_key)) = (&self.siblings, self.keys.get(key)) else {
             return Ok(None);
         };
@@ -287,27 +237,32 @@ impl Judge {
         };
         let version = demand.version;
         let excused = |what: String| demand.excuse.map_or(Err(what), |excuse| Ok(Some(excuse)));
-        if let Some(old) = siblings.first_of_past(version, shown) {
+        if let Some(old) = siblings.pasts.first_of_past(version, &read.shown) {
             return excused(format!("{old} is shown, which {version} has replaced"));
         }
         let is_value = of_key.values.contains_key(&version);
         // A delete may be forgotten, with what it has replaced.
         if !is_value
-            || siblings.may_cover(shown, version)
-            || siblings.may_have(of_key.deletes.keys().copied(), version)
+            || read.shown.contains(&version)
+            || siblings.pasts.may_be_in(&read.replaced, version)
+            || siblings.pasts.may_be_in(&read.deleted, version)
         {
             return Ok(None);
         }
         let mut open_deletes = of_key.open_deletes.keys();
         let may_delete = |id| {
             let seen = writes.asked.get(id);
-            seen.is_none_or(|seen| siblings.may_cover(seen, version))
+            let pasts = &siblings.pasts;
+            seen.is_none_or(|seen| {
+                seen.contains(&version) || pasts.may_be_in(&pasts.union(seen.iter().copied()), version)
+            })
         };
         if open_deletes.any(may_delete) {
             return Ok(Some(Excuse::UnknownOutcome));
         }
         excused(format!(
-            "{version} is not shown, and nothing that is shown has replaced it: {shown:?}"
+            "{version} is not shown, and nothing that is shown has replaced it: {:?}",
+            read.shown
         ))
     }
 
@@ -318,7 +273,7 @@ impl Judge {
         };
         let mut violations = Vec::new();
         for &version in shown {
-            if let Some(old) = siblings.first_of_past(version, shown) {
+            if let Some(old) = siblings.pasts.first_of_past(version, shown) {
                 violations.push(Violation {
                     rule: Rule::RealValues,
                     words: format!(
@@ -335,7 +290,7 @@ impl Judge {
         let Some(of_key) = self.keys.get(key) else {
             return;
         };
-        let shown: BTreeSet<VersionId> = siblings.versions.iter().map(|(version, _)| *version).collect();
+        let read = self.read(key, siblings);
         let is_kept = |version: VersionId| of_key.shown.values().any(|shown| shown.contains_key(&version));
         let Some(known) = self.siblings.as_ref().and_then(|writes| writes.keys.get(key)) else {
             return;
@@ -344,7 +299,7 @@ impl Judge {
         let mut violations = Vec::new();
         for write in &of_key.acknowledged {
             let version = write.version;
-            if known.after(version).any(is_firm) {
+            if known.pasts.after(version).any(is_firm) {
                 continue;
             }
             let demand = Demand {
@@ -353,7 +308,7 @@ impl Judge {
                 because: String::new(),
                 rule: Rule::NothingLost,
             };
-            if let Err(what) = self.is_reflected(key, &shown, &demand) {
+            if let Err(what) = self.is_reflected(key, &read, &demand) {
                 let at: Micros = write.at;
                 let words =
                     format!("in the end, of {key} at site {site}: {what}; it was acknowledged at {at}");
