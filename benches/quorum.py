@@ -14,6 +14,7 @@ wan         One client at each site, 50, 100 and 150 ms between sites: the media
 import argparse
 import json
 import pathlib
+import random
 import subprocess
 import tempfile
 import time
@@ -62,10 +63,12 @@ def at(read, write):
 
 
 def rounds(options, bench, kinds, **more):
-    """For each kind its windows."""
+    """For each kind its windows. The order is another one in each round: what a window leaves behind falls to another kind."""
     found = {name: [] for name in kinds}
     for number in range(options.rounds):
-        for name, (keyspace, levels) in kinds.items():
+        order = list(kinds.items())
+        random.Random(number).shuffle(order)
+        for name, (keyspace, levels) in order:
             progress(f"round {number + 1} of {options.rounds}: {name}")
             found[name].append(bench.run(keyspace, levels, **more))
     return found

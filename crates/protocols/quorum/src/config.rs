@@ -11,6 +11,8 @@ pub struct QuorumConfig {
     pub patience: Micros,
     /// How long a replica may take to acknowledge a write before it is asked about it.
     pub retry: Micros,
+    /// A replica that reads have not asked for this long is asked once more, because it may answer sooner by now. Others must have been asked 50 times meanwhile.
+    pub remeasure: Micros,
     /// The age from which on a version is sent to a replica that a read found without it.
     pub repair_after: Micros,
     /// How often a replica asks its peers how far they are, while somebody reads at `bounded(t)`.
@@ -37,6 +39,7 @@ impl Default for QuorumConfig {
             heartbeat: Micros::from_millis(50),
             patience: Micros::from_millis(4_000),
             retry: Micros::from_millis(500),
+            remeasure: Micros::from_millis(10_000),
             repair_after: Micros::from_millis(1_000),
             exchange: Micros::from_millis(20),
             status: Micros::from_millis(10),
@@ -101,6 +104,11 @@ const RETRY: Parameter<QuorumConfig> = Parameter::new(
     "how long a replica may take to acknowledge a write before it is asked about it",
     |config| Setting::Interval(&mut config.retry),
 );
+const REMEASURE: Parameter<QuorumConfig> = Parameter::new(
+    "remeasure",
+    "a replica that reads have not asked for this long is asked once more, because it may answer sooner by now",
+    |config| Setting::Interval(&mut config.remeasure),
+);
 const REPAIR_AFTER: Parameter<QuorumConfig> = Parameter::new(
     "repair_after",
     "the age from which on a version is sent to a replica that a read found without it",
@@ -136,6 +144,7 @@ pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
     HEARTBEAT,
     PATIENCE,
     RETRY,
+    REMEASURE,
     REPAIR_AFTER,
     EXCHANGE,
     STATUS,
@@ -143,8 +152,15 @@ pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
     STATUS_COVERS,
 ];
 
-pub(crate) const SIBLINGS_PARAMETERS: &[Parameter<QuorumConfig>] =
-    &[HEARTBEAT, PATIENCE, RETRY, REPAIR_AFTER, EXCHANGE, MAX_SIBLINGS];
+pub(crate) const SIBLINGS_PARAMETERS: &[Parameter<QuorumConfig>] = &[
+    HEARTBEAT,
+    PATIENCE,
+    RETRY,
+    REMEASURE,
+    REPAIR_AFTER,
+    EXCHANGE,
+    MAX_SIBLINGS,
+];
 
 const FORGETS_DELETES_EARLY: Bug = Bug::new(
     "forgets_deletes_early",

@@ -18,8 +18,10 @@ struct Smoothed {
 }
 
 /// How long each peer takes to answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Latencies {
+    /// A peer is measured again if it was not asked for this long, while others were asked [`REMEASURE_QUESTIONS`] times: it may answer sooner by now.
+    remeasure: Micros,
     known: BTreeMap<ReplicaId, Smoothed>,
     /// When each question was asked that has no answer yet. At most [`MAX_OPEN`]: the oldest are dropped.
     open: BTreeMap<(u64, ReplicaId), Micros>,
@@ -31,13 +33,20 @@ pub(crate) struct Latencies {
 const MIN_HEDGE: Micros = Micros(2_000);
 const FIRST_HEDGE: Micros = Micros::from_millis(100);
 
-/// A peer is measured again if it was not asked for this long, while others were asked this often: it may answer sooner by now.
-const REMEASURE: Micros = Micros::from_millis(10_000);
 const REMEASURE_QUESTIONS: u64 = 50;
 
 const MAX_OPEN: usize = 10_000;
 
 impl Latencies {
+    pub fn new(remeasure: Micros) -> Latencies {
+        Latencies {
+            remeasure,
+            known: BTreeMap::new(),
+            open: BTreeMap::new(),
+            questions: 0,
+        }
+    }
+
     /// A peer is asked. An operation asks each peer once.
     pub fn asked(&mut self, operation: u64, peer: ReplicaId, now: Micros) {
         if self.open.len() >= MAX_OPEN {
@@ -47,7 +56,7 @@ impl Latencies {
         self.questions += 1;
         let question = self.questions;
         if let Some(known) = self.known.get_mut(&peer) {
-            known.is_old |= is_outdated(known, now, question);
+            known.is_old |= known.is_outdated(self.remeasure, now, question);
             (known.asked_at, known.question) = (now, question);
         }
     }
@@ -97,7 +106,7 @@ impl Latencies {
         let is_old = |peer: &ReplicaId| {
             self.known
                 .get(peer)
-                .is_some_and(|known| is_outdated(known, now, self.questions))
+                .is_some_and(|known| known.is_outdated(self.remeasure, now, self.questions))
         };
         peers.iter().find(is_old)
     }
@@ -117,14 +126,18 @@ impl Latencies {
     }
 }
 
-fn is_outdated(known: &Smoothed, now: Micros, questions: u64) -> bool {
-    now.since(known.asked_at) > REMEASURE && questions - known.question > REMEASURE_QUESTIONS
+impl Smoothed {
+    /// Whether the peer was passed over for long.
+    fn is_outdated(&self, remeasure: Micros, now: Micros, questions: u64) -> bool {
+        now.since(self.asked_at) > remeasure && questions - self.question > REMEASURE_QUESTIONS
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const REMEASURE: Micros = Micros::from_millis(10_000);
     const B: ReplicaId = ReplicaId(1);
     const C: ReplicaId = ReplicaId(2);
 
@@ -132,7 +145,7 @@ mod tests {
 
     /// Each of some operations asks both peers.
     fn measured(operations: std::ops::Range<u64>, took: [u64; 2]) -> Latencies {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(REMEASURE);
         for operation in operations {
             for peer in ALL {
                 latencies.asked(operation, peer, Micros(0));
@@ -181,7 +194,7 @@ mod tests {
     /// A partition that is seldom read: no peer was asked for long, and none was passed over.
     #[test]
     fn what_is_known_of_a_peer_that_is_seldom_asked_is_kept() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(REMEASURE);
         for operation in 0..200 {
             let now = Micros(operation * 2 * REMEASURE.0);
             assert_eq!(latencies.outdated(ReplicaSet::one(B), now), None);
@@ -194,7 +207,7 @@ mod tests {
 
     #[test]
     fn questions_without_answers_take_a_limited_amount_of_memory() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(REMEASURE);
         for operation in 0..MAX_OPEN as u64 + 10 {
             latencies.asked(operation, B, Micros(0));
         }

@@ -223,7 +223,6 @@ impl<C: Conflicts> Quorum<C> {
             && read.storing.is_none()
         {
             read.lost = read.lost.union(ReplicaSet::one(from.replica()));
-            read.measured = read.measured.without(from.replica());
             let name = cx.topology.replica_name(from.replica());
             read.declined = Some(format!("{name}: {why}"));
             self.go_on_reading(cx, operation);
@@ -240,7 +239,6 @@ impl<C: Conflicts> Quorum<C> {
                 && read.asked.minus(read.answered).contains(peer)
             {
                 read.lost = read.lost.union(ReplicaSet::one(peer));
-                read.measured = read.measured.without(peer);
                 self.go_on_reading(cx, operation);
             }
         }

@@ -200,6 +200,7 @@ impl<C: Conflicts> Protocol for Quorum<C> {
     fn shrink(config: &mut QuorumConfig, by: u32) {
         config.keep_every = config.keep_every.shrunk(by);
         config.idle = config.idle.shrunk(by);
+        config.remeasure = config.remeasure.shrunk(by);
     }
 
     fn open(
@@ -216,7 +217,7 @@ impl<C: Conflicts> Protocol for Quorum<C> {
             all,
             marks: Marks::open(me, &topology, recovered, config.bugs.streams),
             links: ReplicaSet::default(),
-            latencies: Latencies::default(),
+            latencies: Latencies::new(config.remeasure),
             reads: BTreeMap::new(),
             last_operation: 0,
             hedges_at: None,
