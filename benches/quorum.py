@@ -84,14 +84,15 @@ def levels(options):
         "`quorum`: `one` / `one`": ("quorum", at("one", "one")),
         "`quorum`: `quorum` / `quorum`": ("quorum", at("quorum", "quorum")),
         "`quorum`: `atomic` / `atomic`": ("quorum", at("atomic", "atomic")),
-        "`quorum`: `bounded(1s)` / `quorum`": ("quorum", at("bounded(1s)", "quorum")),
-        "`quorum`: `sequential` / `quorum`": ("quorum", at("sequential", "quorum")),
+        "`quorum`: `bounded(1s)` / `quorum`": ("exchanging", at("bounded(1s)", "quorum")),
+        "`quorum`: `sequential` / `quorum`": ("sequential", at("sequential", "quorum")),
         "`quorum-siblings`: `one` / `one`": ("siblings", at("one", "one")),
         "`quorum-siblings`: `quorum` / `quorum`": ("siblings", at("quorum", "quorum")),
         "`abd`": ("abd", ()),
     }
-    protocols = {"siblings": ("quorum-siblings", "")}
-    with Cluster(options.binary, ["eventual", "quorum", "siblings", "abd"], protocols=protocols) as cluster:
+    # Replicas exchange their freshness for half a minute after the last read that wants it. So those reads have keyspaces of their own.
+    protocols = {"siblings": ("quorum-siblings", ""), "exchanging": ("quorum", ""), "sequential": ("quorum", "")}
+    with Cluster(options.binary, ["eventual", "quorum", "abd", *protocols], protocols=protocols) as cluster:
         bench = Bench(options, cluster)
         bench.load()
         found = rounds(options, bench, kinds)

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
     Answer, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
     PlainResponse, Protocol, PutOptions, Receipt, ServerId, Session, SessionContext, SessionId, Siblings,
-    SiteId, Topology, Vector,
+    SiteId, Topology, Vector, VersionId,
 };
 
 /// A store that keeps several copies of each key, as the dials need it.
@@ -147,6 +147,8 @@ pub struct Dials<B: Backend> {
     id: SessionId,
     /// The source of the coin's throws, once one was thrown.
     coin: Option<Box<ChaCha8Rng>>,
+    /// The only operation under way, if it is on one key. Most clients wait for each answer, and for them this is all.
+    alone: Option<Alone>,
     /// Operations under way, by their tags.
     open: BTreeMap<u64, Open>,
     /// Operations that wait because they, or those before them, must be alone.
@@ -155,6 +157,16 @@ pub struct Dials<B: Backend> {
     keys: BTreeMap<Key, OnKey>,
     seen: Seen,
     of: std::marker::PhantomData<fn() -> B>,
+}
+
+/// An operation on one key, while no other one is under way.
+struct Alone {
+    tag: u64,
+    level: Level,
+    key: Key,
+    is_read: bool,
+    /// The level at which the store carries it out.
+    given: Level,
 }
 
 /// An operation under way.
@@ -242,6 +254,7 @@ impl<B: Backend> Dials<B> {
     fn start_next(&mut self, cx: &mut SessionContext<'_, Self>) {
         let is_alone = |level: Level| level.promise().is_causal();
         while let Some(&(_, _, level)) = self.queue.front() {
+            self.join_others();
             let must_wait = match self.open.last_key_value() {
                 None => false,
                 Some((_, open)) => is_alone(level) || is_alone(open.level),
@@ -254,6 +267,29 @@ impl<B: Backend> Dials<B> {
         }
     }
 
+    /// Another operation comes beside the only one.
+    fn join_others(&mut self) {
+        let Some(Alone {
+            tag,
+            level,
+            key,
+            is_read,
+            given,
+        }) = self.alone.take()
+        else {
+            return;
+        };
+        self.open.insert(tag, Open::new(level, vec![key.clone()], false));
+        let part = Part {
+            tag,
+            part: 0,
+            is_read,
+            given,
+            state: State::Asked,
+        };
+        self.keys.entry(key).or_default().push_back(part);
+    }
+
     fn start(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, level: Level) {
         if let Level::Replicas(count) = level
             && usize::from(count) > self.replicas
@@ -264,37 +300,17 @@ impl<B: Backend> Dials<B> {
             );
             return cx.fail(tag, Failure::Unsupported(why));
         }
-        let open = |keys: Vec<Key>, is_many| Open {
-            level,
-            is_many,
-            values: vec![None; keys.len()],
-            missing: keys.len(),
-            has_failed: false,
-            receipt: None,
-            first_round: (is_many && level == Level::Sequential).then(Vec::new),
-            keys,
-        };
-        let given = self.given(level);
         match operation {
-            Operation::Get { key, .. } => {
-                self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key, given, Work::Read);
-            }
-            Operation::Siblings { key, .. } => {
-                self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key, given, Work::Siblings);
-            }
+            Operation::Get { key, .. } => self.start_one(cx, tag, key, level, Work::Read),
+            Operation::Siblings { key, .. } => self.start_one(cx, tag, key, level, Work::Siblings),
             Operation::Put {
                 key, value, options, ..
-            } => {
-                self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key, given, Work::Write(value, options));
-            }
+            } => self.start_one(cx, tag, key, level, Work::Write(value, options)),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 cx.answer(tag, Answer::Values(Vec::new()), None)
             }
             Operation::ReadMany { keys, .. } => {
-                self.open.insert(tag, open(keys.clone(), true));
+                self.open.insert(tag, Open::new(level, keys.clone(), true));
                 for (part, key) in keys.into_iter().enumerate() {
                     let given = self.given(level);
                     self.begin(cx, (tag, part as u32), key, given, Work::Read);
@@ -305,6 +321,25 @@ impl<B: Backend> Dials<B> {
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
         }
+    }
+
+    /// Starts an operation on one key.
+    fn start_one(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, key: Key, level: Level, work: Work) {
+        let given = self.given(level);
+        if self.open.is_empty() && !matches!(level, Level::Delay(_)) {
+            let is_read = !matches!(work, Work::Write(..));
+            self.ask(cx, (tag, 0), &key, given, work);
+            self.alone = Some(Alone {
+                tag,
+                level,
+                key,
+                is_read,
+                given,
+            });
+            return;
+        }
+        self.open.insert(tag, Open::new(level, vec![key.clone()], false));
+        self.begin(cx, (tag, 0), key, given, work);
     }
 
     /// What a part must come after.
@@ -515,6 +550,17 @@ impl<B: Backend> Dials<B> {
         }
     }
 
+    /// An operation on this key was answered, and the answer shows this.
+    fn note(&mut self, key: &Key, shown: Shown) {
+        if let Some(version) = shown.version {
+            self.seen
+                .note(self.topology.partition_of_slot(key.slot()), version);
+        }
+        if let Some(cut) = shown.cut {
+            self.seen.pass(cut);
+        }
+    }
+
     fn part(&mut self, tag: u64, part: u32) -> Option<(Key, &mut Part)> {
         let key = self.open.get(&tag)?.keys.get(part as usize)?.clone();
         let on_key = self.keys.get_mut(&key)?;
@@ -522,6 +568,41 @@ impl<B: Backend> Dials<B> {
             .iter_mut()
             .find(|found| (found.tag, found.part) == (tag, part))?;
         Some((key, found))
+    }
+}
+
+/// What an answer shows the session.
+#[derive(Default)]
+struct Shown {
+    version: Option<VersionId>,
+    cut: Option<Hlc>,
+}
+
+impl Shown {
+    fn by(answer: &Answer, receipt: Option<&Receipt>) -> Shown {
+        match (answer, receipt) {
+            // A write that may not have happened is not in the session's order.
+            (Answer::Failed(_), _) | (_, None) => Shown::default(),
+            (_, Some(receipt)) => Shown {
+                version: receipt.version,
+                cut: receipt.cut(),
+            },
+        }
+    }
+}
+
+impl Open {
+    fn new(level: Level, keys: Vec<Key>, is_many: bool) -> Open {
+        Open {
+            level,
+            is_many,
+            values: vec![None; keys.len()],
+            missing: keys.len(),
+            has_failed: false,
+            receipt: None,
+            first_round: (is_many && level == Level::Sequential).then(Vec::new),
+            keys,
+        }
     }
 }
 
@@ -586,6 +667,7 @@ impl<B: Backend> Session for Dials<B> {
             replicas: topology.replicas_of(0).len(),
             id,
             coin: None,
+            alone: None,
             open: BTreeMap::new(),
             queue: VecDeque::new(),
             keys: BTreeMap::new(),
@@ -608,8 +690,14 @@ impl<B: Backend> Session for Dials<B> {
         operation: Operation,
         level: Level,
     ) {
-        self.queue.push_back((tag, operation, level));
-        self.start_next(cx);
+        match self.alone.is_none() && self.open.is_empty() {
+            // Nothing is under way, so nothing waits.
+            true => self.start(cx, tag, operation, level),
+            false => {
+                self.queue.push_back((tag, operation, level));
+                self.start_next(cx);
+            }
+        }
     }
 
     fn on_response(
@@ -620,6 +708,20 @@ impl<B: Backend> Session for Dials<B> {
         _: ServerId,
         outcome: Outcome<B::Response>,
     ) {
+        let (answer, receipt) = match outcome {
+            Outcome::Answered(response, receipt) => (B::answer(response), Some(receipt)),
+            lost => (
+                Answer::Failed(lost.into_failure().expect("it is not an answer")),
+                None,
+            ),
+        };
+        let shown = Shown::by(&answer, receipt.as_ref());
+        if let Some(alone) = self.alone.take_if(|alone| alone.tag == tag) {
+            self.note(&alone.key, shown);
+            let asked = alone.level.into();
+            let receipt = receipt.filter(|_| !matches!(answer, Answer::Failed(_)));
+            return cx.answer(tag, answer, receipt.map(|receipt| Receipt { asked, ..receipt }));
+        }
         let Some(level) = self.open.get(&tag).map(|open| open.level) else {
             return;
         };
@@ -627,26 +729,8 @@ impl<B: Backend> Session for Dials<B> {
             return;
         };
         let is_read = found.is_read;
-        let mut shown = None;
-        found.state = match outcome {
-            Outcome::Answered(response, receipt) => {
-                let answer = B::answer(response);
-                // A write that may not have happened is not in the session's order.
-                shown = (!matches!(answer, Answer::Failed(_))).then_some((receipt.version, receipt.cut()));
-                State::Answered(answer, Some(receipt))
-            }
-            lost => State::Answered(
-                Answer::Failed(lost.into_failure().expect("it is not an answer")),
-                None,
-            ),
-        };
-        if let Some((version, cut)) = shown {
-            let partition = self.topology.partition_of_slot(key.slot());
-            version
-                .into_iter()
-                .for_each(|version| self.seen.note(partition, version));
-            cut.into_iter().for_each(|cut| self.seen.pass(cut));
-        }
+        found.state = State::Answered(answer, receipt);
+        self.note(&key, shown);
         if self.holds_back(cx, tag, part) {
             return;
         }
@@ -672,6 +756,7 @@ impl<B: Backend> Session for Dials<B> {
 
     /// What waited for it goes on.
     fn give_up(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64) {
+        self.alone.take_if(|alone| alone.tag == tag);
         self.queue.retain(|&(waiting, ..)| waiting != tag);
         let Some(open) = self.open.remove(&tag) else {
             return self.start_next(cx);
