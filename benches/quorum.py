@@ -7,6 +7,7 @@ Prints tables in Markdown.
 
 levels      64 clients at all three sites, without WAN delays: operations a second, their ratio to `eventual` in the same round, times, and CPU of all
             nodes together for 100,000 operations.
+one         Reads and writes at `one` beside `eventual`, with twice as many rounds and no other keyspace: also the ratio of their CPU.
 exchange    Reads at bounded(1s), with the exchange at several intervals, and reads at `one` beside them.
 wan         One client at each site, 50, 100 and 150 ms between sites: the median time of a read. `status_age` is 2 ms below the one-way delay. The bound
             of bounded(t) is above the round trip and the exchange.
@@ -62,14 +63,14 @@ def at(read, write):
     return ("--read", read, "--write", write)
 
 
-def rounds(options, bench, kinds, **more):
+def rounds(count, bench, kinds, **more):
     """For each kind its windows. The order is another one in each round: what a window leaves behind falls to another kind."""
     found = {name: [] for name in kinds}
-    for number in range(options.rounds):
+    for number in range(count):
         order = list(kinds.items())
         random.Random(number).shuffle(order)
         for name, (keyspace, levels) in order:
-            progress(f"round {number + 1} of {options.rounds}: {name}")
+            progress(f"round {number + 1} of {count}: {name}")
             found[name].append(bench.run(keyspace, levels, **more))
     return found
 
@@ -95,13 +96,31 @@ def levels(options):
     with Cluster(options.binary, ["eventual", "quorum", "abd", *protocols], protocols=protocols) as cluster:
         bench = Bench(options, cluster)
         bench.load()
-        found = rounds(options, bench, kinds)
+        found = rounds(options.rounds, bench, kinds)
     print("\n### Levels\n")
     table("reads / writes at", "op/s", "to `eventual`", "read p50, p95, p99 ms", "write p50, p95, p99 ms", "CPU s for 100,000", "errors")
     for name, runs in found.items():
         ratio = (run["throughput"] / other["throughput"] for run, other in zip(runs, found["`eventual`"]))
         row(name, quartiles((run["throughput"] for run in runs), "{:,.0f}"), quartiles(ratio), times(runs, "read"), times(runs, "write"),
             quartiles((run["cpu"] for run in runs)), sum(run["failed"] for run in runs))
+
+
+def one(options):
+    kinds = {
+        "`eventual`": ("eventual", ()),
+        "`quorum`": ("quorum", at("one", "one")),
+        "`quorum-siblings`": ("siblings", at("one", "one")),
+    }
+    protocols = {"siblings": ("quorum-siblings", "")}
+    with Cluster(options.binary, ["eventual", "quorum", *protocols], protocols=protocols) as cluster:
+        bench = Bench(options, cluster)
+        bench.load()
+        found = rounds(2 * options.rounds, bench, kinds)
+    print("\n### `one`\n")
+    table("reads and writes at `one`", "op/s", "to `eventual`", "CPU s for 100,000", "to `eventual`")
+    ratios = lambda runs, what: quartiles(run[what] / other[what] for run, other in zip(runs, found["`eventual`"]))
+    for name, runs in found.items():
+        row(name, quartiles((run["throughput"] for run in runs), "{:,.0f}"), ratios(runs, "throughput"), quartiles((run["cpu"] for run in runs)), ratios(runs, "cpu"))
 
 
 def exchange(options):
@@ -112,7 +131,7 @@ def exchange(options):
     with Cluster(options.binary, list(names), protocols=names) as cluster:
         bench = Bench(options, cluster)
         bench.load()
-        found = rounds(options, bench, kinds)
+        found = rounds(options.rounds, bench, kinds)
     print("\n### The exchange\n")
     table("reads", "op/s", "to `one`")
     for name, runs in found.items():
@@ -137,12 +156,12 @@ def wan(options):
             cluster.set_wan({("a", "b"): delay, ("a", "c"): delay, ("b", "c"): delay})
             bench = Bench(options, cluster)
             bench.load()
-            found = rounds(options, bench, kinds, clients=3, seconds=4)
+            found = rounds(options.rounds, bench, kinds, clients=3, seconds=4)
         row(delay, *(quartiles((run["read"]["p50"] / 1e3 for run in runs)) for runs in found.values()))
 
 
 def main():
-    parts = {"levels": levels, "exchange": exchange, "wan": wan}
+    parts = {"levels": levels, "one": one, "exchange": exchange, "wan": wan}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "target/release/turnbuckle")
     parser.add_argument("--rounds", type=int, default=5)
