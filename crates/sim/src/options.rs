@@ -179,6 +179,16 @@ impl WorldOptions {
         }
     }
 
+    /// The longest round trip between two sites, without jitter.
+    pub(crate) fn longest_round_trip(&self) -> Micros {
+        let places = 0..self.delays.len();
+        let pairs = places
+            .clone()
+            .flat_map(|from| places.clone().map(move |to| (from, to)));
+        let round_trips = pairs.map(|(from, to)| self.delays[from][to] + self.delays[to][from]);
+        round_trips.max().unwrap_or_default()
+    }
+
     /// The longest time that a step of the slowest disk takes.
     pub(crate) fn slowest_disk(&self) -> Micros {
         let percent = self.disk_percents.iter().copied().max().unwrap_or(100).max(100);

@@ -1,0 +1,489 @@
+//! A client: what it has seen of each partition, and whom it asks.
+//!
+//! A write goes to the leader, as far as the gateway knows it. A read goes there if it must be linearizable, and to the nearest replica else. A replica that does not lead, or is behind, says who
+//! leads; all sessions of the gateway learn that.
+//!
+//! **Asking again.** If there is no leader, or an answer is lost, the session asks again until its patience ends. It asks with the same name, so that a leader that finds the operation in its log does not
+//! carry it out twice ([`crate`]). If the last that it heard of a write was nothing, the client is told that the write may have happened.
+use crate::change::OperationName;
+use crate::config::DacianConfig;
+use crate::replica::Dacian;
+use crate::request::{Outcome, Request, Response};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, PlainRequest, Receipt,
+    ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+};
+
+const READS: &[Level] = &[
+    Level::Linearizable,
+    Level::PartitionSequential,
+    Level::Bounded(Micros(0)),
+    Level::PerKeyCausal,
+    Level::ReadYourWrites,
+    Level::MonotonicReads,
+    Level::Eventual,
+];
+
+/// The keys of which a session remembers what it has read and written. Of further ones it remembers more than it must: everything that it has seen of their partitions.
+const KEYS: usize = 1_000;
+
+/// What all sessions of a gateway know together.
+#[derive(Debug, Default)]
+pub struct Shared {
+    partitions: BTreeMap<u16, Known>,
+}
+
+/// What is known of a partition.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    leader: Option<ReplicaId>,
+    /// The highest index that was seen.
+    index: u64,
+}
+
+/// A client of a consensus keyspace.
+pub struct DacianSession {
+    topology: Topology,
+    id: SessionId,
+    patience: Micros,
+    open: BTreeMap<u64, Open>,
+    seen: Seen,
+}
+
+/// What a session has seen, as indexes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Seen {
+    /// Of each partition: everything.
+    partitions: BTreeMap<u16, u64>,
+    /// Of each key: the last one that was read, and the last one that was written.
+    keys: BTreeMap<Key, OfKey>,
+    /// Of the keys that are forgotten, for each partition.
+    others: BTreeMap<u16, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct OfKey {
+    read: u64,
+    written: u64,
+}
+
+/// An operation under way.
+struct Open {
+    level: Level,
+    since: Micros,
+    parts: Vec<Part>,
+    /// Whether it is a read of several keys.
+    is_many: bool,
+    missing: usize,
+    receipt: Option<Receipt>,
+}
+
+/// An operation on one key.
+struct Part {
+    key: Key,
+    /// What is written; `None` for a read.
+    write: Option<Option<Bytes>>,
+    value: Option<Bytes>,
+    /// The highest index that was known of the partition when it was asked for first.
+    since_index: u64,
+    /// Whether it may have been carried out.
+    is_doubtful: bool,
+    /// How often it was asked for.
+    asked: u32,
+    /// The replica that said that it is behind: the leader is asked instead.
+    is_redirected: bool,
+}
+
+/// When to ask again for a part of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskAgain(u64, u32);
+
+/// How long a session waits before it asks again, while there is no leader.
+const PAUSE: Micros = Micros::from_millis(50);
+
+impl Seen {
+    fn need(&self, level: Level, partition: u16, key: &Key) -> u64 {
+        let of_key = || match self.keys.get(key) {
+            Some(of_key) => *of_key,
+            None => {
+                let index = self.others.get(&partition).copied().unwrap_or(0);
+                OfKey {
+                    read: index,
+                    written: index,
+                }
+            }
+        };
+        match level {
+            Level::PartitionSequential => self.partitions.get(&partition).copied().unwrap_or(0),
+            Level::PerKeyCausal => of_key().read.max(of_key().written),
+            Level::MonotonicReads => of_key().read,
+            Level::ReadYourWrites => of_key().written,
+            _ => 0,
+        }
+    }
+
+    /// An operation on a key was carried out at an index.
+    fn note(&mut self, partition: u16, key: &Key, index: u64, is_write: bool) {
+        let of_partition = self.partitions.entry(partition).or_default();
+        *of_partition = index.max(*of_partition);
+        let others = self.others.get(&partition).copied().unwrap_or(0);
+        let of_key = self.keys.entry(key.clone()).or_insert(OfKey {
+            read: others,
+            written: others,
+        });
+        let place = if is_write {
+            &mut of_key.written
+        } else {
+            &mut of_key.read
+        };
+        *place = index.max(*place);
+    }
+
+    /// Forgets keys, and remembers more than it must of their partitions.
+    fn shrink(&mut self, topology: &Topology) {
+        while self.keys.len() > KEYS {
+            let Some((key, _)) = self.keys.pop_first() else {
+                return;
+            };
+            let partition = topology.partition_of_slot(key.slot());
+            let seen = self.partitions.get(&partition).copied().unwrap_or(0);
+            let others = self.others.entry(partition).or_default();
+            *others = seen.max(*others);
+        }
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u16(self.partitions.len() as u16);
+        for (&partition, &index) in &self.partitions {
+            out.put_u16(partition);
+            out.put_u64(index);
+        }
+    }
+
+    fn take(mut from: Bytes) -> Result<BTreeMap<u16, u64>, BadFrame> {
+        let bad = |found: &str| BadFrame::new("what a session of a consensus keyspace has seen", found);
+        let mut partitions = BTreeMap::new();
+        for _ in 0..from.try_get_u16().map_err(|_| bad("a part of it"))? {
+            let partition = from.try_get_u16().map_err(|_| bad("a part of it"))?;
+            let index = from.try_get_u64().map_err(|_| bad("a part of it"))?;
+            if index > u64::MAX / 2 {
+                return Err(bad("an index that no log has"));
+            }
+            partitions.insert(partition, index);
+        }
+        match from.is_empty() {
+            true => Ok(partitions),
+            false => Err(bad("more")),
+        }
+    }
+}
+
+impl DacianSession {
+    /// Asks for a part of an operation.
+    fn ask(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
+        let Some(open) = self.open.get_mut(&tag) else {
+            return;
+        };
+        let level = open.level;
+        let Some(part) = open.parts.get_mut(number as usize) else {
+            return;
+        };
+        let partition = self.topology.partition_of_slot(part.key.slot());
+        let known = cx.shared.partitions.entry(partition).or_default();
+        let replicas = self.topology.replicas_of(partition);
+        let nearest = cx.reach.nearest(partition);
+        let nearest = match cx.reach.is_reached(nearest) {
+            true => nearest,
+            false => cx.reach.nearest_elsewhere(partition).unwrap_or(nearest),
+        };
+        let wants_leader = part.write.is_some() || level == Level::Linearizable || part.is_redirected;
+        let server = match known.leader.filter(|_| wants_leader) {
+            Some(leader) => ServerId::of(partition, leader),
+            // One after the other, the nearest first.
+            None if wants_leader && part.asked > 0 => {
+                let all: Vec<ReplicaId> = replicas.iter().collect();
+                let first = all.iter().position(|&replica| replica == nearest.replica());
+                let place = (first.unwrap_or(0) + part.asked as usize) % all.len();
+                ServerId::of(partition, all[place])
+            }
+            None => nearest,
+        };
+        if part.asked == 0 {
+            part.since_index = known.index;
+        }
+        part.asked += 1;
+        let (operation, index) = match &part.write {
+            None => {
+                let need = self.seen.need(level, partition, &part.key);
+                (PlainRequest::Get(part.key.clone(), level), need)
+            }
+            Some(value) => (
+                PlainRequest::Put(part.key.clone(), value.clone(), level, None),
+                part.since_index,
+            ),
+        };
+        let request = Request {
+            operation,
+            by: OperationName::new(self.id, tag),
+            index,
+            is_repeated: part.is_doubtful,
+            is_confirmed: false,
+        };
+        cx.ask(tag, number, server, request);
+    }
+
+    /// A part was not carried out, or may not have been. It is asked for again, unless that takes too long.
+    fn ask_later(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        number: u32,
+        why: String,
+        at_once: bool,
+    ) {
+        let Some(open) = self.open.get(&tag) else {
+            return;
+        };
+        let left = (open.since + self.patience).since(cx.now.monotonic);
+        if left > PAUSE {
+            return match at_once {
+                true => self.ask(cx, tag, number),
+                false => cx.set_timer(AskAgain(tag, number), PAUSE),
+            };
+        }
+        let is_doubtful = open.parts.iter().any(|part| part.is_doubtful);
+        self.open.remove(&tag);
+        let failure = match is_doubtful {
+            true => Failure::Timeout(why),
+            false => Failure::Unavailable(why),
+        };
+        cx.fail(tag, failure);
+    }
+
+    fn on_answer(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        number: u32,
+        answer: Answer,
+        receipt: Receipt,
+        index: u64,
+    ) {
+        let Some(open) = self.open.get_mut(&tag) else {
+            return;
+        };
+        let Some(part) = open.parts.get_mut(number as usize) else {
+            return;
+        };
+        let partition = self.topology.partition_of_slot(part.key.slot());
+        match answer {
+            // The replica does not know what became of it: the session does not, either.
+            Answer::Failed(Failure::Timeout(why)) => {
+                part.is_doubtful = true;
+                return self.ask_later(cx, tag, number, why, false);
+            }
+            // That it is refused now does not say that it was not carried out before.
+            Answer::Failed(Failure::Unavailable(why)) if part.is_doubtful => {
+                return self.ask_later(cx, tag, number, why, false);
+            }
+            Answer::Failed(failure) => {
+                self.open.remove(&tag);
+                return cx.fail(tag, failure);
+            }
+            Answer::Value(value) => {
+                self.seen.note(partition, &part.key, index, false);
+                part.value = value;
+            }
+            Answer::Written { existed } => {
+                self.seen.note(partition, &part.key, index, true);
+                self.open.remove(&tag);
+                self.seen.shrink(&self.topology);
+                return cx.answer(tag, Answer::Written { existed }, Some(receipt));
+            }
+            _ => {
+                let why = "the replica gives an answer to another question".to_string();
+                return self.ask_later(cx, tag, number, why, false);
+            }
+        }
+        open.receipt = Some(match open.receipt.take() {
+            Some(so_far) => so_far.merged(receipt),
+            None => receipt,
+        });
+        open.missing -= 1;
+        if open.missing == 0
+            && let Some(done) = self.open.remove(&tag)
+        {
+            let mut values: Vec<Option<Bytes>> = done.parts.into_iter().map(|part| part.value).collect();
+            let answer = match done.is_many {
+                true => Answer::Values(values),
+                false => Answer::Value(values.pop().flatten()),
+            };
+            cx.answer(tag, answer, done.receipt);
+        }
+        self.seen.shrink(&self.topology);
+    }
+}
+
+impl Part {
+    fn new(key: Key, write: Option<Option<Bytes>>) -> Part {
+        Part {
+            key,
+            write,
+            value: None,
+            since_index: 0,
+            is_doubtful: false,
+            asked: 0,
+            is_redirected: false,
+        }
+    }
+}
+
+impl Session for DacianSession {
+    type Protocol = Dacian;
+    type Shared = Shared;
+    type Timer = AskAgain;
+
+    const LEVELS: Levels = Levels {
+        reads: READS,
+        writes: &[Level::Linearizable],
+    };
+    /// A write that is asked for again must not come behind a later one.
+    const OVERLAPS: bool = false;
+
+    fn open(config: &DacianConfig, _: SiteId, topology: Topology, id: SessionId) -> DacianSession {
+        DacianSession {
+            topology,
+            id,
+            patience: config.patience,
+            open: BTreeMap::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
+        for (partition, index) in Seen::take(state)? {
+            let seen = self.seen.partitions.entry(partition).or_default();
+            *seen = index.max(*seen);
+            // It is not known what the other session has seen of which key.
+            let others = self.seen.others.entry(partition).or_default();
+            *others = index.max(*others);
+        }
+        for (key, of_key) in &mut self.seen.keys {
+            let partition = self.topology.partition_of_slot(key.slot());
+            let others = self.seen.others.get(&partition).copied().unwrap_or(0);
+            (of_key.read, of_key.written) = (of_key.read.max(others), of_key.written.max(others));
+        }
+        Ok(())
+    }
+
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        operation: Operation,
+        level: Level,
+    ) {
+        let (parts, is_many) = match operation {
+            Operation::Get { key, .. } => (vec![Part::new(key, None)], false),
+            Operation::Put { key, value, .. } => (vec![Part::new(key, Some(value))], false),
+            Operation::ReadMany { keys, .. } if keys.is_empty() => {
+                return cx.answer(tag, Answer::Values(Vec::new()), None);
+            }
+            Operation::ReadMany { keys, .. } => {
+                let parts = keys.into_iter().map(|key| Part::new(key, None));
+                (parts.collect(), true)
+            }
+            Operation::Siblings { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+                let why = "only the gateway carries this out";
+                return cx.fail(tag, Failure::Unsupported(why.into()));
+            }
+        };
+        let missing = parts.len();
+        let open = Open {
+            level,
+            since: cx.now.monotonic,
+            parts,
+            is_many,
+            missing,
+            receipt: None,
+        };
+        self.open.insert(tag, open);
+        for number in 0..missing {
+            self.ask(cx, tag, number as u32);
+        }
+    }
+
+    fn on_response(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        part: u32,
+        from: ServerId,
+        outcome: turnbuckle_core::Outcome<Response>,
+    ) {
+        let Some(open) = self.open.get_mut(&tag) else {
+            return;
+        };
+        let Some(asked) = open.parts.get_mut(part as usize) else {
+            return;
+        };
+        let partition = from.partition;
+        let known = cx.shared.partitions.entry(partition).or_default();
+        match outcome {
+            turnbuckle_core::Outcome::Answered(response, receipt) => {
+                known.index = known.index.max(response.index);
+                match response.outcome {
+                    Outcome::Answered(answer) => {
+                        if asked.write.is_some() {
+                            known.leader = Some(from.replica());
+                        }
+                        let receipt = Receipt {
+                            asked: open.level.into(),
+                            given: open.level,
+                            ..receipt
+                        };
+                        self.on_answer(cx, tag, part, answer.into(), receipt, response.index);
+                    }
+                    Outcome::NotLeader(leader) => {
+                        known.leader = leader;
+                        let why = "no leader was found in time".to_string();
+                        self.ask_later(cx, tag, part, why, leader.is_some());
+                    }
+                    Outcome::Behind(leader) => {
+                        asked.is_redirected = true;
+                        known.leader = leader.or(known.leader);
+                        let why = "no replica that is fresh enough was found in time".to_string();
+                        self.ask_later(cx, tag, part, why, leader.is_some());
+                    }
+                }
+            }
+            lost => {
+                if known.leader == Some(from.replica()) {
+                    known.leader = None;
+                }
+                let is_write = asked.write.is_some();
+                let (why, may_have_happened) = match lost {
+                    turnbuckle_core::Outcome::Refused(why) => (why, false),
+                    turnbuckle_core::Outcome::Lost(why) => (why, true),
+                    turnbuckle_core::Outcome::Answered(..) => return,
+                };
+                asked.is_doubtful |= is_write && may_have_happened;
+                self.ask_later(cx, tag, part, why, false);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, AskAgain(tag, part): AskAgain) {
+        self.ask(cx, tag, part);
+    }
+
+    fn give_up(&mut self, _: &mut SessionContext<'_, Self>, tag: u64) {
+        self.open.remove(&tag);
+    }
+
+    fn token(&self, out: &mut BytesMut) {
+        self.seen.put(out);
+    }
+}

@@ -1,0 +1,560 @@
+//! The group itself: raft-rs, driven by a replica's inputs.
+use crate::log::Log;
+use crate::message::RaftMessage;
+use crate::reads::{Lease, Round};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
+use raft::{Config, RawNode, ReadOnlyOption, StateRole};
+use siphasher::sip::SipHasher13;
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use turnbuckle_core::{Context, Hlc, Micros, Protocol, Recovered, ReplicaId, ReplicaSet};
+
+/// The names under which a replica keeps the group's state beside the journal.
+const VOTE: &str = "raft.vote";
+const APPLIED: &str = "raft.applied";
+/// The entry before the first one of the journal.
+const PURGED: &str = "raft.purged";
+
+/// The most bytes of entries in one message, unless one entry alone has more.
+const MESSAGE_BYTES: u64 = 1 << 20;
+/// The most messages with entries that are under way to a replica.
+const MESSAGES_UNDER_WAY: usize = 256;
+/// The most bytes of entries that are proposed and not committed. Beyond it, proposals are refused.
+const UNCOMMITTED_BYTES: u64 = 64 << 20;
+
+/// While many entries are applied, the index of one in so many is noted.
+const NOTE_EVERY: u64 = 256;
+
+/// The times of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// How often a leader sends heartbeats. This is also the length of a tick.
+    pub heartbeat: Micros,
+    /// How long a replica waits for word of a leader, at least, before it wants to be elected. At most it waits for twice as long.
+    pub election: Micros,
+    /// By how much the rates of two clocks may differ, in millionths. A million: no leader has a lease.
+    pub drift: usize,
+}
+
+impl Timing {
+    /// The election timeout in ticks. With fewer than three, one lost heartbeat would cause an election.
+    fn election_ticks(&self) -> usize {
+        let ticks = self.election.0 / self.heartbeat.0.max(1);
+        usize::try_from(ticks).unwrap_or(usize::MAX).clamp(3, 10_000)
+    }
+
+    /// The election timeout: a number of ticks.
+    pub fn timeout(&self) -> Micros {
+        Micros(self.heartbeat.0 * self.election_ticks() as u64)
+    }
+
+    /// How long a lease lasts. A replica's first tick may come right after it has heard the leader.
+    pub fn lease(&self) -> Micros {
+        let whole = self.timeout().since(self.heartbeat);
+        let lost = u128::from(whole.0) * self.drift.min(1_000_000) as u128 / 1_000_000;
+        Micros(whole.0 - lost as u64)
+    }
+
+    /// How long until the next tick: ticks are at multiples of their length, so that those of all groups of a node come together.
+    pub fn until_tick(&self, now: Micros) -> Micros {
+        let tick = self.heartbeat.0.max(1);
+        Micros(tick - now.0 % tick)
+    }
+}
+
+/// What a replica is in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It takes what the leader sends.
+    Follower,
+    /// It wants to be elected.
+    Candidate,
+    /// It was elected, and proposes entries. Another replica may have been elected since.
+    Leader,
+}
+
+/// Where an entry was proposed. It is committed if the entry at this index has this term, and never will be if that entry has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Proposed {
+    /// Its index.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+}
+
+/// A committed entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Where it was proposed.
+    pub at: Proposed,
+    /// What a protocol has proposed. Empty if it was a new leader's own entry.
+    pub data: Bytes,
+}
+
+/// A round that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub number: u64,
+    /// Everything that was acknowledged before the round began is at or below this index.
+    pub index: u64,
+}
+
+/// One replica's part in a group.
+pub struct Group {
+    node: RawNode<Log>,
+    timing: Timing,
+    seed: u64,
+    /// The last term and vote that were kept.
+    kept: (u64, u64),
+    /// Committed entries that are not applied.
+    committed: VecDeque<Committed>,
+    round: Option<Round>,
+    rounds: u64,
+    lease: Lease,
+    /// The index up to which this leader has told the others that entries are committed.
+    told: u64,
+    /// The term in which this replica has handed over its leadership.
+    handed_over: u64,
+    /// Until then it takes no part in elections.
+    votes_from: Micros,
+    /// Whether it has been part of the group before this start.
+    is_restarted: bool,
+    /// Why it takes no part, if its log cannot be used.
+    broken: Option<String>,
+}
+
+/// A replica's name in the group.
+fn id_of(replica: ReplicaId) -> u64 {
+    u64::from(replica.0) + 1
+}
+
+fn replica_of(id: u64) -> Option<ReplicaId> {
+    let number = u16::try_from(id.checked_sub(1)?).ok()?;
+    (number < ReplicaSet::MAX).then_some(ReplicaId(number))
+}
+
+impl Group {
+    /// A replica of a new group, or as it was left before a restart.
+    ///
+    /// # Panics
+    /// If `me` is not one of the voters.
+    pub fn open(
+        timing: Timing,
+        me: ReplicaId,
+        voters: ReplicaSet,
+        recovered: &Recovered,
+        seed: u64,
+    ) -> Group {
+        assert!(voters.contains(me), "a replica belongs to its group");
+        let journal = &recovered.journal;
+        let pair = |name| {
+            let bytes = recovered.named.get(name);
+            bytes.and_then(|bytes| take_pair(bytes)).unwrap_or_default()
+        };
+        let kept = pair(VOTE);
+        let applied = pair(APPLIED);
+        let purged = pair(PURGED);
+        let members = ConfState::from((voters.iter().map(id_of).collect::<Vec<_>>(), Vec::new()));
+        let mut state = HardState::default();
+        (state.term, state.vote, state.commit) = (kept.0, kept.1, applied.0);
+        let first = journal.first();
+        let log = match Log::of(journal, purged.1, state.clone(), members.clone()) {
+            Ok(log) if first == purged.0 + 1 && first <= applied.0 + 1 && applied.0 < journal.next() => {
+                Ok(log)
+            }
+            Ok(_) => Err(format!(
+                "its log has the entries from {first} to {}, and {} are applied",
+                journal.next() - 1,
+                applied.0
+            )),
+            Err(error) => Err(format!("its log has an entry that does not decode: {error}")),
+        };
+        let (log, applied, broken) = match log {
+            Ok(log) => (log, applied.0, None),
+            Err(why) => {
+                state.commit = 0;
+                let empty = Log::of(&turnbuckle_core::Journal::default(), 0, state, members);
+                (empty.expect("nothing to decode"), 0, Some(why))
+            }
+        };
+        let config = Config {
+            id: id_of(me),
+            election_tick: timing.election_ticks(),
+            heartbeat_tick: 1,
+            applied,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_inflight_msgs: MESSAGES_UNDER_WAY,
+            check_quorum: true,
+            pre_vote: true,
+            read_only_option: ReadOnlyOption::Safe,
+            skip_bcast_commit: true,
+            batch_append: true,
+            max_uncommitted_size: UNCOMMITTED_BYTES,
+            ..Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let mut group = Group {
+            node: RawNode::new(&config, log, &logger).expect("the configuration is sound"),
+            timing,
+            seed,
+            kept,
+            committed: VecDeque::new(),
+            round: None,
+            rounds: 0,
+            lease: Lease::default(),
+            told: 0,
+            handed_over: 0,
+            votes_from: Micros(0),
+            is_restarted: kept != (0, 0),
+            broken,
+        };
+        group.choose_timeout();
+        group
+    }
+
+    /// The replica starts. It may have heard a leader just before it was stopped, and that leader may count on its vote.
+    pub fn start(&mut self, now: Micros) {
+        if self.is_restarted {
+            self.votes_from = now + self.timing.timeout();
+        }
+    }
+
+    /// raft-rs draws a timeout by chance. This one is the same in each run.
+    fn choose_timeout(&mut self) {
+        let ticks = self.timing.election_ticks();
+        let mut hasher = SipHasher13::new_with_keys(self.seed, self.node.raft.id);
+        self.node.raft.term.hash(&mut hasher);
+        let more = (hasher.finish() % ticks as u64) as usize;
+        self.node.raft.set_randomized_election_timeout(ticks + more);
+    }
+
+    // ---- inputs ---------------------------------------------------------------------------------------------
+
+    /// A tick has passed. Call [`Group::handle_ready`] after it.
+    pub fn tick(&mut self) {
+        if self.broken.is_none() {
+            self.node.tick();
+            self.choose_timeout();
+        }
+    }
+
+    /// A message of another replica arrives. Call [`Group::handle_ready`] after it.
+    ///
+    /// # Errors
+    /// If a sound replica would not have sent it. Nothing changes.
+    pub fn hear(&mut self, now: Micros, from: ReplicaId, message: RaftMessage) -> Result<(), String> {
+        if self.broken.is_some() || message.from != id_of(from) || message.to != self.node.raft.id {
+            return Ok(());
+        }
+        let Some(message) = message.into_raft() else {
+            return Ok(());
+        };
+        let wants_vote = matches!(
+            message.get_msg_type(),
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
+        );
+        if wants_vote && now < self.votes_from {
+            return Ok(());
+        }
+        self.check(&message)?;
+        // An answer of a replica that is no member any more is no fault.
+        let _ = self.node.step(message);
+        self.choose_timeout();
+        Ok(())
+    }
+
+    /// Checks what raft-rs takes for granted, and panics if it is not so.
+    fn check(&self, message: &Message) -> Result<(), String> {
+        let log = &self.node.raft.raft_log;
+        let (committed, last) = (log.committed, log.last_index());
+        match message.get_msg_type() {
+            _ if message.term < self.node.raft.term => Ok(()),
+            MessageType::MsgHeartbeat if message.commit > last => Err(format!(
+                "entries up to {} are committed, and are said to be here; the last one here is {last}",
+                message.commit
+            )),
+            MessageType::MsgAppend => {
+                let term = log.term(committed).unwrap_or(0);
+                if message.index >= committed && message.log_term < term {
+                    return Err(format!(
+                        "entry {} has term {}, behind a committed one of term {term}",
+                        message.index, message.log_term
+                    ));
+                }
+                let committed = message.entries.iter().filter(|entry| entry.index <= committed);
+                for entry in committed {
+                    if let Ok(term) = log.term(entry.index)
+                        && term != entry.term
+                    {
+                        return Err(format!(
+                            "entry {} is committed with term {term}, and comes with {}",
+                            entry.index, entry.term
+                        ));
+                    }
+                }
+                Ok(())
+            }
+            MessageType::MsgAppendResponse if !message.reject && message.index > last => Err(format!(
+                "an answer to entry {}; the last one here is {last}",
+                message.index
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The link to a replica is down: what was sent to it may be lost.
+    pub fn lose(&mut self, replica: ReplicaId) {
+        self.node.report_unreachable(id_of(replica));
+    }
+
+    /// Proposes an entry. `newest` is the newest timestamp in it. Call [`Group::handle_ready`] after it; of several proposals, one call is enough. `None` if this replica
+    /// does not lead, or if too much is proposed and not committed.
+    pub fn propose(&mut self, newest: Hlc, data: Bytes) -> Option<Proposed> {
+        if self.role() != Role::Leader {
+            return None;
+        }
+        let entry = Entry {
+            data,
+            context: Bytes::copy_from_slice(&newest.0.to_be_bytes()),
+            ..Entry::default()
+        };
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.node.raft.id;
+        message.entries = vec![entry].into();
+        self.node.raft.step(message).ok()?;
+        self.told = self.committed();
+        Some(Proposed {
+            index: self.node.raft.raft_log.last_index(),
+            term: self.node.raft.term,
+        })
+    }
+
+    /// Whether the other replicas have to be told what is committed.
+    pub fn has_news(&self) -> bool {
+        self.role() == Role::Leader && self.told < self.committed()
+    }
+
+    /// Tells the other replicas what is committed, unless entries that were proposed since then say so. Call [`Group::handle_ready`] after it.
+    pub fn tell(&mut self) {
+        if self.has_news() {
+            self.node.raft.bcast_append();
+            self.told = self.committed();
+        }
+    }
+
+    /// Begins a round, unless one is under way. Returns its number. `None` if this replica does not lead, or does not know yet what its predecessors have
+    /// committed. Call [`Group::handle_ready`] after it.
+    pub fn begin_round(&mut self, now: Micros) -> Option<u64> {
+        if !self.knows_committed() || self.round.is_some() {
+            return None;
+        }
+        self.rounds += 1;
+        self.round = Some(Round {
+            number: self.rounds,
+            began: now,
+            term: self.node.raft.term,
+        });
+        self.node.read_index(self.rounds.to_be_bytes().to_vec());
+        Some(self.rounds)
+    }
+
+    // ---- outputs --------------------------------------------------------------------------------------------
+
+    /// Does what the inputs since the last call have made necessary: stores entries, terms and votes, and sends messages. Returns the rounds that are over.
+    pub fn handle_ready<P: Protocol>(&mut self, cx: &mut Context<'_, P>) -> Vec<Ended>
+    where
+        P::Message: From<RaftMessage>,
+    {
+        let mut ended = Vec::new();
+        while self.broken.is_none() && self.node.has_ready() {
+            let mut ready = self.node.ready();
+            // A leader's messages need not wait until its own entries are on disk: it is one of the majority like any other.
+            for message in ready.take_messages() {
+                send(cx, message);
+            }
+            let entries = ready.take_entries();
+            if let Some(first) = entries.first().map(|entry| entry.index) {
+                cx.truncate(first);
+                for entry in &entries {
+                    cx.append(Log::encode(entry));
+                }
+                self.node.mut_store().append(entries);
+            }
+            if let Some(state) = ready.hs() {
+                let vote = (state.term, state.vote);
+                if vote != self.kept {
+                    cx.put_named(VOTE, put_pair(vote));
+                    self.kept = vote;
+                }
+            }
+            if ready.must_sync() {
+                cx.sync();
+            }
+            for message in ready.take_persisted_messages() {
+                send(cx, message);
+            }
+            for read in ready.take_read_states() {
+                ended.extend(self.end_round(&read.request_ctx, read.index));
+            }
+            let committed = ready.take_committed_entries();
+            // Everything that is emitted from now on waits until it is on disk.
+            let mut light = self.node.advance_append(ready);
+            for message in light.take_messages() {
+                send(cx, message);
+            }
+            let committed = committed.into_iter().chain(light.take_committed_entries());
+            self.committed.extend(committed.map(Committed::new));
+            self.choose_timeout();
+        }
+        if self.round.is_some_and(|round| round.term != self.node.raft.term) || self.role() != Role::Leader {
+            self.round = None;
+        }
+        ended
+    }
+
+    fn end_round(&mut self, context: &[u8], index: u64) -> Option<Ended> {
+        let number = u64::from_be_bytes(context.try_into().ok()?);
+        let round = self.round.take_if(|round| round.number == number)?;
+        self.lease.extend(round.term, round.began + self.timing.lease());
+        Some(Ended { number, index })
+    }
+
+    /// The next committed entry that is not applied.
+    pub fn next_committed(&self) -> Option<&Committed> {
+        self.committed.front()
+    }
+
+    /// Takes the next committed entry. What it does is staged before [`Group::applied`] is called.
+    pub fn take_committed(&mut self) -> Option<Committed> {
+        self.committed.pop_front()
+    }
+
+    /// Everything up to this entry is applied, and staged.
+    pub fn applied<P: Protocol>(&mut self, cx: &mut Context<'_, P>, up_to: Proposed) {
+        // Whatever is not noted is applied once more after a restart.
+        if self.committed.is_empty() || up_to.index % NOTE_EVERY == 0 {
+            cx.put_named(APPLIED, put_pair((up_to.index, up_to.term)));
+        }
+        self.node.advance_apply_to(up_to.index);
+    }
+
+    // ---- what it knows --------------------------------------------------------------------------------------
+
+    /// What this replica is.
+    pub fn role(&self) -> Role {
+        match self.node.raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Follower => Role::Follower,
+            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+        }
+    }
+
+    /// The leader that this replica follows, or itself if it leads.
+    pub fn leader(&self) -> Option<ReplicaId> {
+        replica_of(self.node.raft.leader_id)
+    }
+
+    /// The term.
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// The index of the last entry that this replica knows to be committed.
+    pub fn committed(&self) -> u64 {
+        self.node.raft.raft_log.committed
+    }
+
+    /// The index of the last entry.
+    pub fn last(&self) -> u64 {
+        self.node.raft.raft_log.last_index()
+    }
+
+    /// Whether this replica leads, and knows what its predecessors have committed: it has committed an entry of its own term.
+    pub fn knows_committed(&self) -> bool {
+        self.role() == Role::Leader && self.node.raft.commit_to_current_term()
+    }
+
+    /// Whether no other replica can have been elected: what is committed here is everything that was acknowledged.
+    pub fn has_lease(&self, now: Micros) -> bool {
+        let term = self.node.raft.term;
+        self.knows_committed() && self.handed_over != term && self.lease.lasts(term, now)
+    }
+
+    /// The entries from an index on, oldest first: their indexes and what was proposed.
+    pub fn entries(&self, from: u64) -> impl DoubleEndedIterator<Item = Committed> {
+        self.node.store().from(from).cloned().map(Committed::new)
+    }
+
+    /// The newest timestamp of the entries in the log.
+    pub fn newest(&self) -> Hlc {
+        let stamps = self.node.store().from(0).rev();
+        let mut stamps = stamps.filter_map(|entry| entry.context[..].try_into().ok().map(u64::from_be_bytes));
+        Hlc(stamps.find(|&stamp| stamp > 0).unwrap_or(0))
+    }
+
+    /// Why this replica takes no part in the group, if it does not.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Checks what must be true of it, and panics with words.
+    pub fn validate(&self) {
+        let log = &self.node.raft.raft_log;
+        assert!(
+            log.applied <= log.committed,
+            "applied {} of {}",
+            log.applied,
+            log.committed
+        );
+        assert!(
+            log.committed <= log.last_index(),
+            "committed {} of {}",
+            log.committed,
+            log.last_index()
+        );
+        for (next, entry) in (log.applied + 1..).zip(&self.committed) {
+            assert!(
+                entry.at.index == next,
+                "entry {} where {next} is to be applied",
+                entry.at.index
+            );
+        }
+    }
+}
+
+impl Committed {
+    fn new(entry: Entry) -> Committed {
+        debug_assert_eq!(entry.get_entry_type(), EntryType::EntryNormal);
+        Committed {
+            at: Proposed {
+                index: entry.index,
+                term: entry.term,
+            },
+            data: entry.data,
+        }
+    }
+}
+
+fn send<P: Protocol>(cx: &mut Context<'_, P>, message: Message)
+where
+    P::Message: From<RaftMessage>,
+{
+    let to = replica_of(message.to).filter(|to| cx.others().contains(*to));
+    if let (Some(to), Some(message)) = (to, RaftMessage::new(message)) {
+        cx.send(cx.me.peer(to), message.into());
+    }
+}
+
+fn put_pair((one, other): (u64, u64)) -> Bytes {
+    let mut out = BytesMut::with_capacity(16);
+    out.put_u64(one);
+    out.put_u64(other);
+    out.freeze()
+}
+
+fn take_pair(mut bytes: &[u8]) -> Option<(u64, u64)> {
+    Some((bytes.try_get_u64().ok()?, bytes.try_get_u64().ok()?))
+}

@@ -1,0 +1,240 @@
+//! The messages of a group, as they travel between replicas, and the entries of its log, as they are kept in the journal.
+//!
+//! raft-rs has encodings of its own, of an old library. They stay inside it.
+use bytes::Bytes;
+use raft::eraftpb;
+use turnbuckle_core::{Hlc, Record};
+
+/// A message between two replicas of a group.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RaftMessage {
+    /// What it is.
+    #[prost(enumeration = "Kind", tag = "1")]
+    kind: i32,
+    /// The group's names of sender and receiver.
+    #[prost(uint64, tag = "2")]
+    pub(crate) from: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) to: u64,
+    #[prost(uint64, tag = "4")]
+    term: u64,
+    #[prost(uint64, tag = "5")]
+    log_term: u64,
+    #[prost(uint64, tag = "6")]
+    index: u64,
+    #[prost(message, repeated, tag = "7")]
+    entries: Vec<LogEntry>,
+    #[prost(uint64, tag = "8")]
+    commit: u64,
+    #[prost(uint64, tag = "9")]
+    commit_term: u64,
+    #[prost(bool, tag = "10")]
+    reject: bool,
+    #[prost(uint64, tag = "11")]
+    reject_hint: u64,
+    #[prost(bytes = "bytes", tag = "12")]
+    context: Bytes,
+}
+
+/// The kinds of messages, by their names in raft-rs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+enum Kind {
+    None = 0,
+    Append = 1,
+    AppendResponse = 2,
+    RequestVote = 3,
+    RequestVoteResponse = 4,
+    Heartbeat = 5,
+    HeartbeatResponse = 6,
+    TimeoutNow = 7,
+    RequestPreVote = 8,
+    RequestPreVoteResponse = 9,
+}
+
+/// An entry of the log.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LogEntry {
+    /// The term in which it was proposed.
+    #[prost(uint64, tag = "1")]
+    pub(crate) term: u64,
+    /// 0: what a protocol has proposed, or nothing, by a new leader. 1: a change of the group's members.
+    #[prost(uint32, tag = "2")]
+    kind: u32,
+    /// The newest timestamp in it, or 0.
+    #[prost(fixed64, tag = "3")]
+    pub(crate) newest: u64,
+    /// What a protocol has proposed.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub(crate) data: Bytes,
+}
+
+impl Kind {
+    fn of(kind: eraftpb::MessageType) -> Option<Kind> {
+        use eraftpb::MessageType::*;
+        Some(match kind {
+            MsgAppend => Kind::Append,
+            MsgAppendResponse => Kind::AppendResponse,
+            MsgRequestVote => Kind::RequestVote,
+            MsgRequestVoteResponse => Kind::RequestVoteResponse,
+            MsgHeartbeat => Kind::Heartbeat,
+            MsgHeartbeatResponse => Kind::HeartbeatResponse,
+            MsgTimeoutNow => Kind::TimeoutNow,
+            MsgRequestPreVote => Kind::RequestPreVote,
+            MsgRequestPreVoteResponse => Kind::RequestPreVoteResponse,
+            // Sessions ask the leader themselves, and full copies stand for snapshots.
+            MsgPropose | MsgReadIndex | MsgReadIndexResp | MsgTransferLeader | MsgSnapshot => return None,
+            // They never leave a replica.
+            MsgHup | MsgBeat | MsgUnreachable | MsgSnapStatus | MsgCheckQuorum => return None,
+        })
+    }
+
+    fn in_raft(self) -> Option<eraftpb::MessageType> {
+        use eraftpb::MessageType::*;
+        Some(match self {
+            Kind::None => return None,
+            Kind::Append => MsgAppend,
+            Kind::AppendResponse => MsgAppendResponse,
+            Kind::RequestVote => MsgRequestVote,
+            Kind::RequestVoteResponse => MsgRequestVoteResponse,
+            Kind::Heartbeat => MsgHeartbeat,
+            Kind::HeartbeatResponse => MsgHeartbeatResponse,
+            Kind::TimeoutNow => MsgTimeoutNow,
+            Kind::RequestPreVote => MsgRequestPreVote,
+            Kind::RequestPreVoteResponse => MsgRequestPreVoteResponse,
+        })
+    }
+}
+
+impl RaftMessage {
+    /// The message that raft-rs wants sent. `None` if replicas do not send each other such messages.
+    pub(crate) fn new(message: eraftpb::Message) -> Option<RaftMessage> {
+        let kind = Kind::of(message.get_msg_type())?;
+        Some(RaftMessage {
+            kind: kind.into(),
+            from: message.from,
+            to: message.to,
+            term: message.term,
+            log_term: message.log_term,
+            index: message.index,
+            entries: message.entries.iter().map(LogEntry::new).collect(),
+            commit: message.commit,
+            commit_term: message.commit_term,
+            reject: message.reject,
+            reject_hint: message.reject_hint,
+            context: message.context,
+        })
+    }
+
+    /// The message as raft-rs takes it.
+    pub(crate) fn into_raft(self) -> Option<eraftpb::Message> {
+        let mut message = eraftpb::Message::default();
+        message.set_msg_type(self.kind().in_raft()?);
+        message.from = self.from;
+        message.to = self.to;
+        message.term = self.term;
+        message.log_term = self.log_term;
+        let entries = (self.index + 1..).zip(self.entries);
+        message.index = self.index;
+        message.entries = entries.map(|(index, entry)| entry.into_raft(index)).collect();
+        message.commit = self.commit;
+        message.commit_term = self.commit_term;
+        message.reject = self.reject;
+        message.reject_hint = self.reject_hint;
+        message.context = self.context;
+        Some(message)
+    }
+
+    /// Whether a replica that takes it may have to store something.
+    pub fn has_entries(&self) -> bool {
+        !self.entries.is_empty()
+    }
+}
+
+/// Half of what a u64 can count: so the sum of two indexes does not overflow.
+const MAX_INDEX: u64 = u64::MAX / 2;
+
+impl Record for RaftMessage {
+    const WHAT: &'static str = "a message of a Raft group";
+
+    fn check(&self) -> Result<(), String> {
+        let kind = self.kind();
+        if kind.in_raft().is_none() {
+            return Err(format!("a message of kind {}", self.kind));
+        }
+        let numbers = [
+            self.index,
+            self.commit,
+            self.term,
+            self.log_term,
+            self.reject_hint,
+            self.commit_term,
+        ];
+        if let Some(number) = numbers.iter().find(|&&number| number > MAX_INDEX) {
+            return Err(format!("the number {number}"));
+        }
+        if self.term == 0 {
+            return Err("a message without a term".into());
+        }
+        if kind != Kind::Append && self.has_entries() {
+            return Err(format!("{kind:?} with entries"));
+        }
+        let mut term = self.log_term;
+        for entry in &self.entries {
+            if entry.term < term || entry.term > self.term {
+                return Err(format!(
+                    "an entry of term {} behind one of term {term}, in term {}",
+                    entry.term, self.term
+                ));
+            }
+            term = entry.term;
+            entry.check()?;
+        }
+        Ok(())
+    }
+
+    fn newest(&self) -> Hlc {
+        let newest = self.entries.iter().map(|entry| entry.newest);
+        Hlc(newest.max().unwrap_or(0))
+    }
+}
+
+impl LogEntry {
+    const CHANGE: u32 = 1;
+
+    pub(crate) fn new(entry: &eraftpb::Entry) -> LogEntry {
+        let newest = entry.context[..].try_into().map_or(0, u64::from_be_bytes);
+        LogEntry {
+            term: entry.term,
+            kind: match entry.get_entry_type() {
+                eraftpb::EntryType::EntryNormal => 0,
+                eraftpb::EntryType::EntryConfChange | eraftpb::EntryType::EntryConfChangeV2 => {
+                    LogEntry::CHANGE
+                }
+            },
+            newest,
+            data: entry.data.clone(),
+        }
+    }
+
+    pub(crate) fn into_raft(self, index: u64) -> eraftpb::Entry {
+        let mut entry = eraftpb::Entry::default();
+        if self.kind == LogEntry::CHANGE {
+            entry.set_entry_type(eraftpb::EntryType::EntryConfChangeV2);
+        }
+        entry.term = self.term;
+        entry.index = index;
+        entry.data = self.data;
+        if self.newest > 0 {
+            entry.context = Bytes::copy_from_slice(&self.newest.to_be_bytes());
+        }
+        entry
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.kind {
+            0 => Ok(()),
+            other => Err(format!("an entry of kind {other}")),
+        }
+    }
+}
