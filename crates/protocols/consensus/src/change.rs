@@ -16,12 +16,15 @@ pub(crate) struct Change {
     /// Whether the key had a value before.
     #[prost(bool, tag = "4")]
     pub existed: bool,
-    /// When the version that is put was stamped; 0 if nothing is put.
+    /// When the version that the client is told was stamped: the one that is put, or the delete that is there already. 0 if there is none.
     #[prost(fixed64, tag = "5")]
     at: u64,
     /// The leader that has stamped it.
     #[prost(uint32, tag = "6")]
     replica: u32,
+    /// Whether that version is put. A delete that finds nothing puts nothing.
+    #[prost(bool, tag = "8")]
+    pub puts: bool,
     /// The value; none for a delete.
     #[prost(bytes = "bytes", optional, tag = "7")]
     value: Option<Bytes>,
@@ -45,21 +48,28 @@ impl OperationName {
 }
 
 impl Change {
-    pub fn new(
-        by: OperationName,
-        key: &Key,
-        existed: bool,
-        put: Option<(VersionId, Option<Bytes>)>,
-    ) -> Change {
-        let (id, value) = put.unwrap_or_default();
+    /// An operation that puts a version.
+    pub fn put(by: OperationName, key: &Key, existed: bool, id: VersionId, value: Option<Bytes>) -> Change {
+        Change {
+            puts: true,
+            existed,
+            value,
+            ..Change::nothing(by, key, Some(id))
+        }
+    }
+
+    /// A delete of a key without a value. `found` is the delete that is there already.
+    pub fn nothing(by: OperationName, key: &Key, found: Option<VersionId>) -> Change {
+        let id = found.unwrap_or_default();
         Change {
             session: by.session,
             tag: by.tag,
             key: key.0.clone(),
-            existed,
+            existed: false,
             at: id.at.0,
             replica: u32::from(id.replica.0),
-            value,
+            puts: false,
+            value: None,
         }
     }
 
@@ -89,13 +99,13 @@ impl Change {
     }
 
     /// The version that is put, if one is.
-    pub fn put(self, index: u64) -> Option<Version<Index>> {
-        let id = self.id()?;
+    pub fn into_version(self, index: u64) -> Option<Version<Index>> {
+        let id = self.id().filter(|_| self.puts)?;
         let (value, meta) = (self.value, Index(index));
         Some(Version { id, value, meta })
     }
 
-    /// Its name.
+    /// The version that the client is told.
     pub fn id(&self) -> Option<VersionId> {
         (self.at > 0).then_some(VersionId {
             at: Hlc(self.at),

@@ -1,5 +1,5 @@
 //! A replica: its part in the group, the writes that it has proposed, and the reads that wait.
-use crate::change::{Change, Index, OperationName};
+use crate::change::{Change, Index};
 use crate::config::{DacianConfig, PARAMETERS};
 use crate::message::{self, Body, Message};
 use crate::request::{Outcome, Request, Response};
@@ -17,6 +17,9 @@ pub struct Dacian {
     group: Group,
     /// Everything up to this index is applied here.
     applied: u64,
+    /// A replica that was restarted may have shown more than it has applied now, if a power loss took that. So it shows nothing before it has applied everything up to this
+    /// index. [`UNKNOWN`] until a leader has told it one.
+    shows_from: u64,
     /// Whether the next committed entry waits for its key to be in memory.
     is_fetching: bool,
     /// Whether [`Timer::Flush`] is set.
@@ -52,8 +55,12 @@ struct Waiting {
 /// What a key will have when an entry is applied.
 struct Ahead {
     index: u64,
+    id: VersionId,
     has_value: bool,
 }
+
+/// An index that no entry has.
+const UNKNOWN: u64 = u64::MAX;
 
 /// Who wants to know what is committed.
 enum Reader {
@@ -165,6 +172,7 @@ impl Protocol for Dacian {
         Dacian {
             config: config.clone(),
             applied: group.committed(),
+            shows_from: if group.is_restarted() { UNKNOWN } else { 0 },
             group,
             is_fetching: false,
             is_flushing: false,
@@ -206,6 +214,9 @@ impl Protocol for Dacian {
             PlainRequest::Put(..) => self.write(cx, id, request),
             PlainRequest::Get(_, level) => match *level {
                 _ if request.is_confirmed => self.answer(cx, id, request, Some(Micros(0))),
+                _ if self.shows_from > self.applied => {
+                    self.confirm(cx, Reader::Here(id, request, cx.now.monotonic));
+                }
                 Level::Linearizable => self.confirm(cx, Reader::Here(id, request, cx.now.monotonic)),
                 Level::Bounded(bound) => match self.staleness(cx.now.monotonic) {
                     Some(staleness) if staleness <= bound => self.answer(cx, id, request, Some(staleness)),
@@ -370,14 +381,8 @@ impl Dacian {
         // Whatever is in the log may be committed: new versions are above it.
         cx.observe(self.group.newest());
         for entry in self.group.entries(self.applied + 1) {
-            if let Ok(change) = Change::decode(entry.data)
-                && change.id().is_some()
-            {
-                let ahead = Ahead {
-                    index: entry.at.index,
-                    has_value: change.leaves_value(),
-                };
-                self.ahead.insert(change.key(), ahead);
+            if let Ok(change) = Change::decode(entry.data) {
+                note_ahead(&mut self.ahead, entry.at.index, &change);
             }
         }
     }
@@ -390,7 +395,7 @@ impl Dacian {
                 return;
             };
             let change = Change::decode(entry.data.clone()).ok();
-            match change.filter(|change| change.id().is_some()) {
+            match change.filter(|change| change.puts) {
                 Some(change) => {
                     self.is_fetching = true;
                     cx.when_resident(vec![change.key()], Timer::Apply);
@@ -413,8 +418,8 @@ impl Dacian {
 
     fn apply_one(&mut self, cx: &mut Cx<'_>, at: Proposed, data: Bytes) {
         let waiting = self.proposed.remove(&at.index);
-        let change = match Change::decode(data) {
-            Ok(change) if change.by() != OperationName::default() => change,
+        let change = match Change::decode(data.clone()) {
+            Ok(change) if !data.is_empty() => change,
             // A new leader's own entry.
             _ => {
                 if let Some(waiting) = waiting {
@@ -424,7 +429,7 @@ impl Dacian {
             }
         };
         let (key, id, existed) = (change.key(), change.id(), change.existed);
-        if let Some(version) = change.put(at.index) {
+        if let Some(version) = change.into_version(at.index) {
             cx.put(key.clone(), version);
         }
         if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
@@ -461,31 +466,30 @@ impl Dacian {
         let PlainRequest::Put(key, value, ..) = request.operation else {
             return;
         };
-        let existed = match self.ahead.get(&key) {
-            Some(ahead) => ahead.has_value,
-            None => cx.chain(&key).is_some_and(|chain| chain.newest().value.is_some()),
+        let (found, existed) = match self.ahead.get(&key) {
+            Some(ahead) => (Some(ahead.id), ahead.has_value),
+            None => match cx.chain(&key).map(|chain| chain.newest()) {
+                Some(newest) => (Some(newest.id), newest.value.is_some()),
+                None => (None, false),
+            },
         };
         // A delete that finds nothing puts nothing. It has a place in the order all the same.
-        let put = (value.is_some() || existed).then(|| {
-            let version = VersionId {
-                at: cx.stamp(),
-                replica: cx.me.replica(),
-            };
-            (version, value)
-        });
-        let newest = put.as_ref().map(|(version, _)| version.at).unwrap_or_default();
-        let change = Change::new(request.by, &key, existed, put);
+        let change = match value.is_some() || existed {
+            true => {
+                let version = VersionId {
+                    at: cx.stamp(),
+                    replica: cx.me.replica(),
+                };
+                Change::put(request.by, &key, existed, version, value)
+            }
+            false => Change::nothing(request.by, &key, found),
+        };
+        let newest = change.id().map(|version| version.at).unwrap_or_default();
         let Some(at) = self.group.propose(newest, change.encode()) else {
             let why = "too many writes wait for a majority of the replicas".to_string();
             return self.refuse(cx, id, level, why);
         };
-        if change.id().is_some() {
-            let ahead = Ahead {
-                index: at.index,
-                has_value: change.leaves_value(),
-            };
-            self.ahead.insert(key, ahead);
-        }
+        note_ahead(&mut self.ahead, at.index, &change);
         let waiting = Waiting {
             id,
             term: at.term,
@@ -539,6 +543,7 @@ impl Dacian {
     fn confirm(&mut self, cx: &mut Cx<'_>, reader: Reader) {
         if self.group.has_lease(cx.now.monotonic) {
             let index = self.group.committed();
+            self.shows_from = self.shows_from.min(index);
             return self.go_on_reading(cx, reader, index);
         }
         self.unconfirmed.push(reader);
@@ -608,6 +613,7 @@ impl Dacian {
             let departed = asking.departed;
             self.fresh = Some(Fresh { departed, index });
         }
+        self.shows_from = self.shows_from.min(index);
         for reader in asking.readers {
             self.go_on_reading(cx, reader, index);
         }
@@ -723,5 +729,13 @@ impl Dacian {
         if !std::mem::replace(&mut self.is_flushing, true) {
             cx.set_timer(Timer::Flush, Micros(0));
         }
+    }
+}
+
+/// The leader takes note of what an entry will put.
+fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, change: &Change) {
+    if let (true, Some(id)) = (change.puts, change.id()) {
+        let has_value = change.leaves_value();
+        ahead.insert(change.key(), Ahead { index, id, has_value });
     }
 }

@@ -435,7 +435,7 @@ impl Group {
     /// Everything up to this entry is applied, and staged.
     pub fn applied<P: Protocol>(&mut self, cx: &mut Context<'_, P>, up_to: Proposed) {
         // Whatever is not noted is applied once more after a restart.
-        if self.committed.is_empty() || up_to.index % NOTE_EVERY == 0 {
+        if self.committed.is_empty() || up_to.index.is_multiple_of(NOTE_EVERY) {
             cx.put_named(APPLIED, put_pair((up_to.index, up_to.term)));
         }
         self.node.advance_apply_to(up_to.index);
@@ -493,6 +493,11 @@ impl Group {
         let stamps = self.node.store().from(0).rev();
         let mut stamps = stamps.filter_map(|entry| entry.context[..].try_into().ok().map(u64::from_be_bytes));
         Hlc(stamps.find(|&stamp| stamp > 0).unwrap_or(0))
+    }
+
+    /// Whether it has been part of the group before this start.
+    pub fn is_restarted(&self) -> bool {
+        self.is_restarted
     }
 
     /// Why this replica takes no part in the group, if it does not.
