@@ -42,6 +42,16 @@ impl Jitter {
         )
     }
 
+    /// Almost no jitter is longer.
+    pub(crate) fn longest(self) -> Micros {
+        match self {
+            Jitter::Uniform(max) => max,
+            Jitter::Exponential(mean) => Micros(5 * mean.0),
+            Jitter::Normal(deviation) => Micros(4 * deviation.0),
+            Jitter::Spikes { by, .. } => by,
+        }
+    }
+
     /// Draws the next jitter.
     pub fn draw(self, random: &mut Random) -> Micros {
         match self {

@@ -179,14 +179,15 @@ impl WorldOptions {
         }
     }
 
-    /// The longest round trip between two sites, without jitter.
-    pub(crate) fn longest_round_trip(&self) -> Micros {
+    /// How long a round trip between two sites takes at most, almost always.
+    pub fn longest_round_trip(&self) -> Micros {
         let places = 0..self.delays.len();
         let pairs = places
             .clone()
             .flat_map(|from| places.clone().map(move |to| (from, to)));
         let round_trips = pairs.map(|(from, to)| self.delays[from][to] + self.delays[to][from]);
-        round_trips.max().unwrap_or_default()
+        let longest = self.jitter.longest();
+        round_trips.max().unwrap_or_default() + longest + longest
     }
 
     /// The longest time that a step of the slowest disk takes.

@@ -424,7 +424,7 @@ impl Draw {
             drawn.set("status_covers", Value::Count(1));
         }
         // A leader that must be heard within less than a few round trips is never elected for long.
-        let least = Micros::from_millis(*random.pick(&[150, 300, 1_000]));
+        let least = Micros::from_millis(*random.pick(&[20, 100, 300]));
         let election = Micros(3 * self.world.longest_round_trip().0).max(least);
         drawn.set("election", Value::Interval(election));
         drawn

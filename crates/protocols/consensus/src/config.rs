@@ -1,6 +1,6 @@
 //! The configuration of a consensus keyspace.
-use turnbuckle_core::{Micros, Parameter, Setting};
-use turnbuckle_raft::Timing;
+use turnbuckle_core::{Bug, Micros, Parameter, Setting};
+use turnbuckle_raft::{Planted, Timing};
 
 /// The configuration of a consensus keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,81 @@ pub struct DacianConfig {
     pub patience: Micros,
     /// How long a replica that is behind what a read needs waits, before it says so.
     pub redirect: Micros,
+    /// The planted bugs.
+    pub bugs: Bugs,
 }
+
+/// The bugs that are planted. None outside tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bugs {
+    /// Those of the group.
+    pub raft: Planted,
+    /// A write that is asked for again is carried out again.
+    pub writes_twice: bool,
+    /// A replica that was restarted shows what it has, although it may have shown more before.
+    pub shows_at_once: bool,
+    /// What a replica has applied counts as fresh from when the leader's answer arrives.
+    pub stamps_at_arrival: bool,
+    /// A replica answers although it is behind what the session has seen.
+    pub ignores_seen: bool,
+}
+
+impl Bugs {
+    /// The bug of this name, to be switched on. `None` if there is none.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "trusts_belief" => &mut self.raft.trusts_belief,
+            "keeps_no_votes" => &mut self.raft.keeps_no_votes,
+            "leases_from_arrival" => &mut self.raft.leases_from_arrival,
+            "votes_at_once" => &mut self.raft.votes_at_once,
+            "syncs_nothing" => &mut self.raft.syncs_nothing,
+            "writes_twice" => &mut self.writes_twice,
+            "shows_at_once" => &mut self.shows_at_once,
+            "stamps_at_arrival" => &mut self.stamps_at_arrival,
+            "ignores_seen" => &mut self.ignores_seen,
+            _ => return None,
+        })
+    }
+}
+
+pub(crate) const BUGS: &[Bug] = &[
+    Bug::new(
+        "trusts_belief",
+        "a leader that was deposed and does not know it answers a linearizable read with old data",
+    ),
+    Bug::new(
+        "keeps_no_votes",
+        "a replica that was restarted votes once more in the same term, and the term has two leaders",
+    ),
+    Bug::new(
+        "leases_from_arrival",
+        "a leader counts on its lease for as long as its round took too long, and another replica is elected meanwhile",
+    ),
+    Bug::new(
+        "votes_at_once",
+        "a replica that was restarted elects another leader while the one that it had heard counts on its lease",
+    ),
+    Bug::new(
+        "syncs_nothing",
+        "a power loss takes an entry from a replica that counted for the majority, and an acknowledged write is lost",
+    ),
+    Bug::new(
+        "writes_twice",
+        "a write that a session asks for again is carried out twice, and overwrites a later one",
+    ),
+    Bug::new(
+        "shows_at_once",
+        "a replica that has lost power shows less than it had shown before",
+    ),
+    Bug::new(
+        "stamps_at_arrival",
+        "a read at bounded(t) misses a write that was acknowledged while the leader's answer was under way",
+    ),
+    Bug::new(
+        "ignores_seen",
+        "a session is shown an older version than it has seen",
+    ),
+];
 
 impl Default for DacianConfig {
     fn default() -> DacianConfig {
@@ -25,6 +99,7 @@ impl Default for DacianConfig {
             drift: 10_000,
             patience: Micros::from_millis(4_000),
             redirect: Micros::from_millis(10),
+            bugs: Bugs::default(),
         }
     }
 }

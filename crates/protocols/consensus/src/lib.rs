@@ -48,7 +48,7 @@ mod message;
 mod replica;
 mod request;
 mod session;
-pub use config::DacianConfig;
+pub use config::{Bugs, DacianConfig};
 pub use message::Message;
 pub use replica::{Dacian, Line, Timer};
 pub use request::{Outcome, Request, Response};

@@ -1,13 +1,14 @@
 //! A replica: its part in the group, the writes that it has proposed, and the reads that wait.
 use crate::change::{Change, Index};
-use crate::config::{DacianConfig, PARAMETERS};
+use crate::config::{BUGS, DacianConfig, PARAMETERS};
 use crate::message::{self, Body, Message};
 use crate::request::{Outcome, Request, Response};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Descriptor, Key, Level, Metric, Micros, Now, Parameter, PlainRequest, PlainResponse, Protocol,
-    Reading, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, VersionId, Vitals,
+    Bug, Context, Descriptor, Key, Level, Metric, Micros, Now, Parameter, PlainRequest, PlainResponse,
+    Protocol, Reading, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, VersionId,
+    Vitals,
 };
 use turnbuckle_raft::{Group, Proposed, RaftMessage, Role};
 
@@ -124,6 +125,8 @@ impl Protocol for Dacian {
     };
     const PARAMETERS: &'static [Parameter<DacianConfig>] = PARAMETERS;
 
+    const BUGS: &'static [Bug] = BUGS;
+
     const METRICS: &'static [Metric<Dacian>] = &[
         Metric::new("raft_term", "The highest term of a group.", |replica, _| {
             Reading::Highest(replica.group.term())
@@ -160,6 +163,10 @@ impl Protocol for Dacian {
         ),
     ];
 
+    fn plant(config: &mut DacianConfig, bug: &str) -> bool {
+        config.bugs.named(bug).map(|planted| *planted = true).is_some()
+    }
+
     fn open(
         config: &DacianConfig,
         me: ServerId,
@@ -168,11 +175,22 @@ impl Protocol for Dacian {
         seed: u64,
     ) -> Dacian {
         let voters = topology.replicas_of(me.partition);
-        let group = Group::open(config.timing(), me.replica(), voters, recovered, seed);
+        let group = Group::open(
+            config.timing(),
+            config.bugs.raft,
+            me.replica(),
+            voters,
+            recovered,
+            seed,
+        );
         Dacian {
             config: config.clone(),
             applied: group.committed(),
-            shows_from: if group.is_restarted() { UNKNOWN } else { 0 },
+            shows_from: if group.is_restarted() && !config.bugs.shows_at_once {
+                UNKNOWN
+            } else {
+                0
+            },
             group,
             is_fetching: false,
             is_flushing: false,
@@ -222,7 +240,7 @@ impl Protocol for Dacian {
                     Some(staleness) if staleness <= bound => self.answer(cx, id, request, Some(staleness)),
                     _ => self.confirm(cx, Reader::Here(id, request, cx.now.monotonic)),
                 },
-                _ if request.index <= self.applied => {
+                _ if request.index <= self.applied || self.config.bugs.ignores_seen => {
                     let staleness = self.staleness(cx.now.monotonic);
                     self.answer(cx, id, request, staleness);
                 }
@@ -459,6 +477,7 @@ impl Dacian {
             return self.reply(cx, id, level, Outcome::NotLeader(leader));
         }
         if request.is_repeated
+            && !self.config.bugs.writes_twice
             && let Some((at, change)) = self.find(&request)
         {
             return self.attach(cx, id, at, change);
@@ -591,9 +610,11 @@ impl Dacian {
         let now = cx.now.monotonic;
         let (term, leader) = (self.group.term(), self.group.leader());
         let leads = self.group.role() == Role::Leader;
+        // The question or the answer may be lost.
+        let wait = self.config.election.min(Micros(self.config.patience.0 / 2));
         let is_over = |asking: &mut Asking| match asking.leader {
             None => !leads || asking.term != term,
-            Some(asked) => leader != Some(asked) || now >= asking.departed + self.config.election,
+            Some(asked) => leader != Some(asked) || now >= asking.departed + wait,
         };
         if let Some(asking) = self.asking.take_if(is_over) {
             self.unconfirmed.extend(asking.readers);
@@ -610,7 +631,10 @@ impl Dacian {
 
     fn on_confirmed(&mut self, cx: &mut Cx<'_>, asking: Asking, index: u64) {
         if self.fresh.is_none_or(|fresh| fresh.departed < asking.departed) {
-            let departed = asking.departed;
+            let departed = match self.config.bugs.stamps_at_arrival {
+                true => cx.now.monotonic,
+                false => asking.departed,
+            };
             self.fresh = Some(Fresh { departed, index });
         }
         self.shows_from = self.shows_from.min(index);

@@ -1,7 +1,7 @@
 //! Drawn worlds at each level. `LEVEL=linearizable SEEDS=1..1000` runs one level, and other seeds.
 use std::ops::RangeInclusive;
 use turnbuckle_consensus::{DacianConfig, DacianSession};
-use turnbuckle_core::{Level, Promise, Protocol, Session};
+use turnbuckle_core::{Level, Micros, Promise, Protocol, Session, Value};
 use turnbuckle_sim::{Draw, FaultKind, Keep, Kind, Loss, Outcome, Scenario};
 
 type Dacian = <DacianSession as Session>::Protocol;
@@ -18,8 +18,29 @@ const LEVELS: &[&str] = &[
     "eventual",
 ];
 
-fn scenario(level: Level, seed: u64) -> Scenario {
+/// How many keys the worlds have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// As many as are drawn.
+    Drawn,
+    /// Two: operations on the same key follow each other closely. Some bugs are seldom seen otherwise.
+    Two,
+}
+
+fn scenario(level: Level, keys: Keys, seed: u64) -> Scenario {
     let mut scenario = Draw::new(seed).suited_to(Dacian::DESCRIPTOR).scenario();
+    // A read of another site's replica takes two round trips: to its leader, and from there to a majority.
+    for delay in scenario.world.delays.iter_mut().flatten() {
+        *delay = (*delay).min(Micros::from_millis(200));
+    }
+    // A world is over after a few seconds. A client that waits for a leader for most of that shows nothing. A few round trips must be possible.
+    let patience = Micros::from_millis([150, 500, 4_000][(seed % 3) as usize]);
+    let patience = patience.max(Micros(6 * scenario.world.longest_round_trip().0));
+    let patience = patience.min(Micros::from_millis(4_000));
+    scenario.parameters.set("patience", Value::Interval(patience));
+    if let (Keys::Two, Kind::Mixed(mixed)) = (keys, &mut scenario.load.kind) {
+        (mixed.keys, mixed.once) = (2, 0);
+    }
     scenario.load.read = Some(level);
     scenario.load.write = level.is_among(DacianSession::LEVELS.writes).then_some(level);
     // Reads at other levels promise nothing of what the session has seen.
@@ -39,9 +60,12 @@ fn scenario(level: Level, seed: u64) -> Scenario {
     scenario
 }
 
-fn run(level: Level, seed: u64) -> (Scenario, DacianConfig, Outcome) {
-    let scenario = scenario(level, seed);
-    let config = scenario.parameters.config::<Dacian>();
+fn run(level: Level, keys: Keys, seed: u64, bug: Option<&str>) -> (Scenario, DacianConfig, Outcome) {
+    let scenario = scenario(level, keys, seed);
+    let mut config = scenario.parameters.config::<Dacian>();
+    if let Some(bug) = bug {
+        assert!(Dacian::plant(&mut config, bug), "no bug {bug}");
+    }
     let outcome = scenario.run::<DacianSession>(config.clone(), Keep::JUDGE_AND_TRACE);
     (scenario, config, outcome)
 }
@@ -76,7 +100,7 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
         let (mut answered, mut failed, mut claims, mut unjudged) = (0, 0, 0, 0);
         for seed in seeds() {
             let (scenario, config, outcome) =
-                std::panic::catch_unwind(|| run(level, seed)).unwrap_or_else(|panic| {
+                std::panic::catch_unwind(|| run(level, Keys::Drawn, seed, None)).unwrap_or_else(|panic| {
                     println!("seed {seed} panics at {level}");
                     std::panic::resume_unwind(panic)
                 });
@@ -99,4 +123,42 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
             "the worlds were too empty to show anything"
         );
     }
+}
+
+fn is_wrong(level: Level, keys: Keys, seed: u64, bug: &str) -> bool {
+    // Two leaders in one term are an invariant of the library that is broken.
+    let found = std::panic::catch_unwind(|| run(level, keys, seed, Some(bug)).2);
+    found.map_or(true, |outcome| {
+        !outcome.violations.is_empty() || !outcome.converged || !against(level, &outcome).is_empty()
+    })
+}
+
+/// Each bug that drawn worlds must find is found, in a range of seeds that has such a world. `BUG=.. LEVEL=.. SEEDS=..` looks for other worlds.
+#[test]
+fn every_planted_bug_is_found() {
+    let asked = std::env::var("BUG").ok();
+    let bounded = Level::Bounded(Micros::from_millis(200));
+    let known = [
+        ("trusts_belief", Level::Linearizable, 1..=300),
+        ("keeps_no_votes", Level::Linearizable, 1..=300),
+        ("leases_from_arrival", Level::Linearizable, 1..=300),
+        ("votes_at_once", Level::Linearizable, 1..=300),
+        ("syncs_nothing", Level::Linearizable, 1..=300),
+        ("writes_twice", Level::Linearizable, 1..=300),
+        ("shows_at_once", Level::Eventual, 1..=300),
+        ("stamps_at_arrival", bounded, 1..=300),
+        ("ignores_seen", Level::PartitionSequential, 1..=300),
+    ];
+    let worlds = match asked.as_deref() {
+        Some(bug) => vec![(bug, levels()[0], seeds())],
+        None => known.to_vec(),
+    };
+    let mut missed = Vec::new();
+    for (bug, level, seeds) in worlds {
+        match seeds.clone().find(|&seed| is_wrong(level, Keys::Two, seed, bug)) {
+            Some(seed) => println!("{bug}: seed {seed}"),
+            None => missed.push((bug, seeds)),
+        }
+    }
+    assert!(missed.is_empty(), "not found in these seeds: {missed:?}");
 }

@@ -63,6 +63,21 @@ impl Timing {
     }
 }
 
+/// Bugs that are planted: each leaves out a rule. None outside tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Planted {
+    /// A leader counts as the only one because it believes to lead.
+    pub trusts_belief: bool,
+    /// Terms and votes are not kept.
+    pub keeps_no_votes: bool,
+    /// A lease begins when a round is over, and not when its heartbeats left.
+    pub leases_from_arrival: bool,
+    /// A replica that was restarted votes at once.
+    pub votes_at_once: bool,
+    /// Entries are not synced, if the keyspace's durability does not want it.
+    pub syncs_nothing: bool,
+}
+
 /// What a replica is in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -105,6 +120,7 @@ pub struct Ended {
 pub struct Group {
     node: RawNode<Log>,
     timing: Timing,
+    planted: Planted,
     seed: u64,
     /// The last term and vote that were kept.
     kept: (u64, u64),
@@ -142,6 +158,7 @@ impl Group {
     /// If `me` is not one of the voters.
     pub fn open(
         timing: Timing,
+        planted: Planted,
         me: ReplicaId,
         voters: ReplicaSet,
         recovered: &Recovered,
@@ -198,6 +215,7 @@ impl Group {
         let mut group = Group {
             node: RawNode::new(&config, log, &logger).expect("the configuration is sound"),
             timing,
+            planted,
             seed,
             kept,
             committed: VecDeque::new(),
@@ -216,7 +234,7 @@ impl Group {
 
     /// The replica starts. It may have heard a leader just before it was stopped, and that leader may count on its vote.
     pub fn start(&mut self, now: Micros) {
-        if self.is_restarted {
+        if self.is_restarted && !self.planted.votes_at_once {
             self.votes_from = now + self.timing.timeout();
         }
     }
@@ -385,19 +403,19 @@ impl Group {
             }
             if let Some(state) = ready.hs() {
                 let vote = (state.term, state.vote);
-                if vote != self.kept {
+                if vote != self.kept && !self.planted.keeps_no_votes {
                     cx.put_named(VOTE, put_pair(vote));
                     self.kept = vote;
                 }
             }
-            if ready.must_sync() {
+            if ready.must_sync() && !self.planted.syncs_nothing {
                 cx.sync();
             }
             for message in ready.take_persisted_messages() {
                 send(cx, message);
             }
             for read in ready.take_read_states() {
-                ended.extend(self.end_round(&read.request_ctx, read.index));
+                ended.extend(self.end_round(cx.now.monotonic, &read.request_ctx, read.index));
             }
             let committed = ready.take_committed_entries();
             // Everything that is emitted from now on waits until it is on disk.
@@ -415,10 +433,14 @@ impl Group {
         ended
     }
 
-    fn end_round(&mut self, context: &[u8], index: u64) -> Option<Ended> {
+    fn end_round(&mut self, now: Micros, context: &[u8], index: u64) -> Option<Ended> {
         let number = u64::from_be_bytes(context.try_into().ok()?);
         let round = self.round.take_if(|round| round.number == number)?;
-        self.lease.extend(round.term, round.began + self.timing.lease());
+        let from = match self.planted.leases_from_arrival {
+            true => now,
+            false => round.began,
+        };
+        self.lease.extend(round.term, from + self.timing.lease());
         Some(Ended { number, index })
     }
 
@@ -480,6 +502,9 @@ impl Group {
     /// Whether no other replica can have been elected: what is committed here is everything that was acknowledged.
     pub fn has_lease(&self, now: Micros) -> bool {
         let term = self.node.raft.term;
+        if self.planted.trusts_belief {
+            return self.knows_committed();
+        }
         self.knows_committed() && self.handed_over != term && self.lease.lasts(term, now)
     }
 

@@ -28,5 +28,5 @@ mod group;
 mod log;
 mod message;
 pub mod reads;
-pub use group::{Committed, Ended, Group, Proposed, Role, Timing};
+pub use group::{Committed, Ended, Group, Planted, Proposed, Role, Timing};
 pub use message::{LogEntry, RaftMessage};
