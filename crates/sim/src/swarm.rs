@@ -423,9 +423,10 @@ impl Draw {
         if random.percent(30) {
             drawn.set("status_covers", Value::Count(1));
         }
-        // A leader that must be heard within less than a few round trips is never elected for long.
+        // A leader that must be heard in less time than a few votes take, with their syncs, is never elected for long.
         let least = Micros::from_millis(*random.pick(&[20, 100, 300]));
-        let election = Micros(3 * self.world.longest_round_trip().0).max(least);
+        let slow = Micros(2 * self.world.sync.max.0) + Micros(4 * self.world.turn.max.0);
+        let election = Micros(3 * (self.world.longest_round_trip() + slow).0).max(least);
         drawn.set("election", Value::Interval(election));
         drawn
     }

@@ -26,8 +26,6 @@ pub struct Bugs {
     pub raft: Planted,
     /// A write that is asked for again is carried out again.
     pub writes_twice: bool,
-    /// A replica that was restarted shows what it has, although it may have shown more before.
-    pub shows_at_once: bool,
     /// What a replica has applied counts as fresh from when the leader's answer arrives.
     pub stamps_at_arrival: bool,
     /// A replica answers although it is behind what the session has seen.
@@ -44,7 +42,6 @@ impl Bugs {
             "votes_at_once" => &mut self.raft.votes_at_once,
             "syncs_nothing" => &mut self.raft.syncs_nothing,
             "writes_twice" => &mut self.writes_twice,
-            "shows_at_once" => &mut self.shows_at_once,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
             "ignores_seen" => &mut self.ignores_seen,
             _ => return None,
@@ -76,10 +73,6 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "writes_twice",
         "a write that a session asks for again is carried out twice, and overwrites a later one",
-    ),
-    Bug::new(
-        "shows_at_once",
-        "a replica that has lost power shows less than it had shown before",
     ),
     Bug::new(
         "stamps_at_arrival",

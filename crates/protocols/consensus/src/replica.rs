@@ -18,9 +18,6 @@ pub struct Dacian {
     group: Group,
     /// Everything up to this index is applied here.
     applied: u64,
-    /// A replica that was restarted may have shown more than it has applied now, if a power loss took that. So it shows nothing before it has applied everything up to this
-    /// index. [`UNKNOWN`] until a leader has told it one.
-    shows_from: u64,
     /// Whether the next committed entry waits for its key to be in memory.
     is_fetching: bool,
     /// Whether [`Timer::Flush`] is set.
@@ -59,9 +56,6 @@ struct Ahead {
     id: VersionId,
     has_value: bool,
 }
-
-/// An index that no entry has.
-const UNKNOWN: u64 = u64::MAX;
 
 /// Who wants to know what is committed.
 enum Reader {
@@ -186,11 +180,6 @@ impl Protocol for Dacian {
         Dacian {
             config: config.clone(),
             applied: group.committed(),
-            shows_from: if group.is_restarted() && !config.bugs.shows_at_once {
-                UNKNOWN
-            } else {
-                0
-            },
             group,
             is_fetching: false,
             is_flushing: false,
@@ -232,9 +221,6 @@ impl Protocol for Dacian {
             PlainRequest::Put(..) => self.write(cx, id, request),
             PlainRequest::Get(_, level) => match *level {
                 _ if request.is_confirmed => self.answer(cx, id, request, Some(Micros(0))),
-                _ if self.shows_from > self.applied => {
-                    self.confirm(cx, Reader::Here(id, request, cx.now.monotonic));
-                }
                 Level::Linearizable => self.confirm(cx, Reader::Here(id, request, cx.now.monotonic)),
                 Level::Bounded(bound) => match self.staleness(cx.now.monotonic) {
                     Some(staleness) if staleness <= bound => self.answer(cx, id, request, Some(staleness)),
@@ -562,7 +548,6 @@ impl Dacian {
     fn confirm(&mut self, cx: &mut Cx<'_>, reader: Reader) {
         if self.group.has_lease(cx.now.monotonic) {
             let index = self.group.committed();
-            self.shows_from = self.shows_from.min(index);
             return self.go_on_reading(cx, reader, index);
         }
         self.unconfirmed.push(reader);
@@ -637,7 +622,6 @@ impl Dacian {
             };
             self.fresh = Some(Fresh { departed, index });
         }
-        self.shows_from = self.shows_from.min(index);
         for reader in asking.readers {
             self.go_on_reading(cx, reader, index);
         }

@@ -298,6 +298,10 @@ impl DacianSession {
             }
             Answer::Written { existed } => {
                 self.seen.note(partition, &part.key, index, true);
+                if part.write == Some(None) {
+                    // A delete says whether there was something: it has read the key.
+                    self.seen.note(partition, &part.key, index, false);
+                }
                 self.open.remove(&tag);
                 self.seen.shrink(&self.topology);
                 return cx.answer(tag, Answer::Written { existed }, Some(receipt));

@@ -520,11 +520,6 @@ impl Group {
         Hlc(stamps.find(|&stamp| stamp > 0).unwrap_or(0))
     }
 
-    /// Whether it has been part of the group before this start.
-    pub fn is_restarted(&self) -> bool {
-        self.is_restarted
-    }
-
     /// Why this replica takes no part in the group, if it does not.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
