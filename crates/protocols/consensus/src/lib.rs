@@ -42,6 +42,8 @@
 //!
 //! **A write that is asked for again.** If an answer is lost, the session asks again, with the same number. A leader's log has every entry that is or may be committed. So the leader looks there, and finds the
 //! write, or knows that it never happened. A write is never carried out twice.
+//!
+//! **Caveats.** The protocol is not finished, and not in the registry: docs/decisions/0012-raft.md has what is missing.
 mod change;
 mod config;
 mod message;
