@@ -59,14 +59,6 @@ pub(crate) const BUGS: &[Bug] = &[
         "a replica that was restarted votes once more in the same term, and the term has two leaders",
     ),
     Bug::new(
-        "leases_from_arrival",
-        "a leader counts on its lease for as long as its round took too long, and another replica is elected meanwhile",
-    ),
-    Bug::new(
-        "votes_at_once",
-        "a replica that was restarted elects another leader while the one that it had heard counts on its lease",
-    ),
-    Bug::new(
         "syncs_nothing",
         "a power loss takes an entry from a replica that counted for the majority, and an acknowledged write is lost",
     ),

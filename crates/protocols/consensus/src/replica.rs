@@ -188,7 +188,8 @@ impl Protocol for Dacian {
             ahead: BTreeMap::new(),
             unconfirmed: Vec::new(),
             asking: None,
-            questions: 0,
+            // An answer to a question of an earlier life answers none of this one.
+            questions: seed >> 1,
             fresh: None,
             faults: 0,
             elections: 0,
@@ -213,9 +214,13 @@ impl Protocol for Dacian {
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        if let Some(why) = self.group.broken() {
-            let why = format!("the replica takes no part in its group: {why}");
-            return self.refuse(cx, id, request.operation.level(), why);
+        if self.group.broken().is_some() {
+            // Other replicas can carry it out.
+            let outcome = match request.operation.is_write() {
+                true => Outcome::NotLeader(None),
+                false => Outcome::Behind(None),
+            };
+            return self.reply(cx, id, request.operation.level(), outcome);
         }
         match &request.operation {
             PlainRequest::Put(..) => self.write(cx, id, request),
@@ -282,7 +287,7 @@ impl Protocol for Dacian {
     fn on_timer(&mut self, cx: &mut Cx<'_>, timer: Timer) {
         match timer {
             Timer::Tick => {
-                self.group.tick();
+                self.group.tick(cx.now.monotonic);
                 self.give_up(cx);
                 self.handle_ready(cx);
                 self.ask_again(cx);
@@ -306,6 +311,12 @@ impl Protocol for Dacian {
     fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
         if !up && cx.others().contains(peer.replica()) {
             self.group.lose(peer.replica());
+            // It asks again over a new link.
+            let is_its = |reader: &Reader| matches!(reader, Reader::Elsewhere(from, _) if *from == peer);
+            self.unconfirmed.retain(|reader| !is_its(reader));
+            if let Some(asking) = &mut self.asking {
+                asking.readers.retain(|reader| !is_its(reader));
+            }
             self.handle_ready(cx);
         }
     }
@@ -432,19 +443,27 @@ impl Dacian {
                 return;
             }
         };
-        let (key, id, existed) = (change.key(), change.id(), change.existed);
-        if let Some(version) = change.into_version(at.index) {
-            cx.put(key.clone(), version);
-        }
-        if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
-            self.ahead.remove(&key);
-        }
+        // The answer needs the entry on disk, and not its effect here: that can be applied again.
         match waiting {
             Some(waiting) if waiting.term == at.term => {
-                self.reply_written(cx, waiting.id, waiting.since, at.index, id, existed);
+                self.reply_written(
+                    cx,
+                    waiting.id,
+                    waiting.since,
+                    at.index,
+                    change.id(),
+                    change.existed,
+                );
             }
             Some(waiting) => self.lost_its_place(cx, waiting),
             None => {}
+        }
+        let key = change.key();
+        if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
+            self.ahead.remove(&key);
+        }
+        if let Some(version) = change.into_version(at.index) {
+            cx.put(key, version);
         }
     }
 
@@ -458,6 +477,10 @@ impl Dacian {
 
     fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let level = request.operation.level();
+        if request.is_repeated {
+            // What was proposed in this turn is not in the log before.
+            self.handle_ready(cx);
+        }
         if self.group.role() != Role::Leader {
             let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
             return self.reply(cx, id, level, Outcome::NotLeader(leader));
@@ -489,19 +512,30 @@ impl Dacian {
             }
             false => Change::nothing(request.by, &key, found),
         };
-        let newest = change.id().map(|version| version.at).unwrap_or_default();
+        let stamped = change.id().filter(|_| change.puts);
+        let newest = stamped.map(|version| version.at).unwrap_or_default();
         let Some(at) = self.group.propose(newest, change.encode()) else {
             let why = "too many writes wait for a majority of the replicas".to_string();
             return self.refuse(cx, id, level, why);
         };
         note_ahead(&mut self.ahead, at.index, &change);
+        self.wait_for(cx, at, id);
+        self.flush_soon(cx);
+    }
+
+    /// A client waits for an entry.
+    fn wait_for(&mut self, cx: &mut Cx<'_>, at: Proposed, id: RequestId) {
         let waiting = Waiting {
             id,
             term: at.term,
             since: cx.now.monotonic,
         };
-        self.proposed.insert(at.index, waiting);
-        self.flush_soon(cx);
+        if let Some(before) = self.proposed.insert(at.index, waiting) {
+            // Its session has asked again; or its entry was replaced here, and another replica may still have it.
+            let why = "the replica waits for another entry at its place".to_string();
+            let outcome = Outcome::Answered(PlainResponse::Unknown(why));
+            self.reply(cx, before.id, Level::Linearizable, outcome);
+        }
     }
 
     /// The entry of an operation that is asked for again.
@@ -517,20 +551,7 @@ impl Dacian {
             let since = cx.now.monotonic;
             return self.reply_written(cx, id, since, at.index, change.id(), change.existed);
         }
-        let waiting = Waiting {
-            id,
-            term: at.term,
-            since: cx.now.monotonic,
-        };
-        if let Some(before) = self.proposed.insert(at.index, waiting) {
-            let why = "the session has asked for it again".to_string();
-            self.reply(
-                cx,
-                before.id,
-                Level::Linearizable,
-                Outcome::Answered(PlainResponse::Unknown(why)),
-            );
-        }
+        self.wait_for(cx, at, id);
     }
 
     // ---- reads ------------------------------------------------------------------------------------------------
@@ -549,6 +570,11 @@ impl Dacian {
         if self.group.has_lease(cx.now.monotonic) {
             let index = self.group.committed();
             return self.go_on_reading(cx, reader, index);
+        }
+        if let Reader::Elsewhere(from, _) = reader {
+            // It waits for its last question only.
+            let is_same = |other: &Reader| matches!(other, Reader::Elsewhere(other, _) if *other == from);
+            self.unconfirmed.retain(|other| !is_same(other));
         }
         self.unconfirmed.push(reader);
         self.flush_soon(cx);

@@ -38,6 +38,9 @@ pub enum Outcome {
     Behind(Option<ReplicaId>),
 }
 
+/// Half of what a u64 can count: so an index can be counted on from.
+const MAX_INDEX: u64 = u64::MAX / 2;
+
 fn bad(found: impl Into<String>) -> BadFrame {
     BadFrame::new("a request or an answer of a consensus keyspace", found)
 }
@@ -61,6 +64,9 @@ impl Wire for Request {
             tag: frame.try_get_u64().map_err(cut_short)?,
         };
         let index = frame.try_get_u64().map_err(cut_short)?;
+        if index > MAX_INDEX {
+            return Err(bad("an index that no log has"));
+        }
         let is_repeated = match frame.try_get_u8().map_err(cut_short)? {
             0 => false,
             1 => true,

@@ -12,8 +12,8 @@ use crate::request::{Outcome, Request, Response};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, PlainRequest, Receipt,
-    ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, PlainRequest, PlainResponse,
+    Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 
 const READS: &[Level] = &[
@@ -440,7 +440,7 @@ impl Session for DacianSession {
                 known.index = known.index.max(response.index);
                 match response.outcome {
                     Outcome::Answered(answer) => {
-                        if asked.write.is_some() {
+                        if matches!(answer, PlainResponse::Written { .. }) {
                             known.leader = Some(from.replica());
                         }
                         let receipt = Receipt {

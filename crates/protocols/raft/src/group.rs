@@ -19,7 +19,7 @@ const PURGED: &str = "raft.purged";
 /// The most bytes of entries in one message, unless one entry alone has more.
 const MESSAGE_BYTES: u64 = 1 << 20;
 /// The most messages with entries that are under way to a replica.
-const MESSAGES_UNDER_WAY: usize = 256;
+const MESSAGES_UNDER_WAY: usize = 16;
 /// The most bytes of entries that are proposed and not committed. Beyond it, proposals are refused.
 const UNCOMMITTED_BYTES: u64 = 64 << 20;
 
@@ -49,9 +49,9 @@ impl Timing {
         Micros(self.heartbeat.0 * self.election_ticks() as u64)
     }
 
-    /// How long a lease lasts. A replica's first tick may come right after it has heard the leader.
+    /// How long a lease lasts.
     pub fn lease(&self) -> Micros {
-        let whole = self.timeout().since(self.heartbeat);
+        let whole = self.timeout();
         let lost = u128::from(whole.0) * self.drift.min(1_000_000) as u128 / 1_000_000;
         Micros(whole.0 - lost as u64)
     }
@@ -131,9 +131,7 @@ pub struct Group {
     lease: Lease,
     /// The index up to which this leader has told the others that entries are committed.
     told: u64,
-    /// The term in which this replica has handed over its leadership.
-    handed_over: u64,
-    /// Until then it takes no part in elections.
+    /// Until then it takes no part in elections: a leader that it has heard counts on that.
     votes_from: Micros,
     /// Whether it has been part of the group before this start.
     is_restarted: bool,
@@ -223,7 +221,6 @@ impl Group {
             rounds: 0,
             lease: Lease::default(),
             told: 0,
-            handed_over: 0,
             votes_from: Micros(0),
             is_restarted: kept != (0, 0),
             broken,
@@ -251,11 +248,15 @@ impl Group {
     // ---- inputs ---------------------------------------------------------------------------------------------
 
     /// A tick has passed. Call [`Group::handle_ready`] after it.
-    pub fn tick(&mut self) {
-        if self.broken.is_none() {
-            self.node.tick();
-            self.choose_timeout();
+    pub fn tick(&mut self, now: Micros) {
+        let raft = &self.node.raft;
+        let would_campaign =
+            self.role() != Role::Leader && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
+        if self.broken.is_some() || would_campaign && now < self.votes_from {
+            return;
         }
+        self.node.tick();
+        self.choose_timeout();
     }
 
     /// A message of another replica arrives. Call [`Group::handle_ready`] after it.
@@ -269,14 +270,19 @@ impl Group {
         let Some(message) = message.into_raft() else {
             return Ok(());
         };
-        let wants_vote = matches!(
-            message.get_msg_type(),
-            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
+        let kind = message.get_msg_type();
+        let is_for_election = matches!(
+            kind,
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote | MessageType::MsgTimeoutNow
         );
-        if wants_vote && now < self.votes_from {
+        if is_for_election && now < self.votes_from {
             return Ok(());
         }
         self.check(&message)?;
+        let is_of_leader = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgAppend);
+        if is_of_leader && message.term >= self.node.raft.term {
+            self.votes_from = self.votes_from.max(now + self.timing.timeout());
+        }
         // An answer of a replica that is no member any more is no fault.
         let _ = self.node.step(message);
         self.choose_timeout();
@@ -505,19 +511,19 @@ impl Group {
         if self.planted.trusts_belief {
             return self.knows_committed();
         }
-        self.knows_committed() && self.handed_over != term && self.lease.lasts(term, now)
+        self.knows_committed() && self.lease.lasts(term, now)
     }
 
-    /// The entries from an index on, oldest first: their indexes and what was proposed.
+    /// The entries from an index on, oldest first. Those that were proposed since the last [`Group::handle_ready`] are not among them.
     pub fn entries(&self, from: u64) -> impl DoubleEndedIterator<Item = Committed> {
         self.node.store().from(from).cloned().map(Committed::new)
     }
 
-    /// The newest timestamp of the entries in the log.
+    /// The newest timestamp of all entries in the log.
     pub fn newest(&self) -> Hlc {
-        let stamps = self.node.store().from(0).rev();
-        let mut stamps = stamps.filter_map(|entry| entry.context[..].try_into().ok().map(u64::from_be_bytes));
-        Hlc(stamps.find(|&stamp| stamp > 0).unwrap_or(0))
+        let stamps = self.node.store().from(0);
+        let stamps = stamps.filter_map(|entry| entry.context[..].try_into().ok().map(u64::from_be_bytes));
+        Hlc(stamps.max().unwrap_or(0))
     }
 
     /// Why this replica takes no part in the group, if it does not.

@@ -3,9 +3,12 @@ use crate::message::LogEntry;
 use bytes::Bytes;
 use prost::Message;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
-use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError, util::limit_size};
+use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::collections::VecDeque;
 use turnbuckle_core::Journal;
+
+/// About what an entry takes in a message besides its data.
+const ENTRY_BYTES: u64 = 32;
 
 /// The entries of the journal, with the term of the one before them.
 pub(crate) struct Log {
@@ -87,9 +90,17 @@ impl Storage for Log {
         if low < self.first() {
             return Err(Error::Store(StorageError::Compacted));
         }
-        let count = high.saturating_sub(low) as usize;
-        let mut entries = self.from(low).take(count).cloned().collect();
-        limit_size(&mut entries, max_size.into());
+        // What is too much for one message is not copied.
+        let mut room = max_size.into().unwrap_or(u64::MAX);
+        let mut entries = Vec::new();
+        for entry in self.from(low).take(high.saturating_sub(low) as usize) {
+            let bytes = entry.data.len() as u64 + ENTRY_BYTES;
+            if !entries.is_empty() && bytes > room {
+                break;
+            }
+            room = room.saturating_sub(bytes);
+            entries.push(entry.clone());
+        }
         Ok(entries)
     }
 

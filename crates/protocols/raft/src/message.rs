@@ -179,9 +179,16 @@ impl Record for RaftMessage {
         if kind != Kind::Append && self.has_entries() {
             return Err(format!("{kind:?} with entries"));
         }
+        // raft-rs takes every entry that it does not have for one of term 0.
+        if kind == Kind::Append && (self.index == 0) != (self.log_term == 0) {
+            return Err(format!(
+                "entries behind entry {} of term {}",
+                self.index, self.log_term
+            ));
+        }
         let mut term = self.log_term;
         for entry in &self.entries {
-            if entry.term < term || entry.term > self.term {
+            if entry.term == 0 || entry.term < term || entry.term > self.term {
                 return Err(format!(
                     "an entry of term {} behind one of term {term}, in term {}",
                     entry.term, self.term

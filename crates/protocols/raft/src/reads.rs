@@ -8,20 +8,20 @@
 //! or below that index. A read waits until the entries up to there are applied. One round serves all reads that came before it began. A leader must have committed an entry of its own term first: until then it
 //! does not know what its predecessors have committed.
 //!
-//! **By the lease** that a round gives. A replica that has heard from a leader votes for no other one for a whole election timeout. So from the *departure* of a round's heartbeats on, no
-//! other leader can be elected for that long: a majority has heard them later than they left. Meanwhile the leader reads what it has applied, and asks nobody.
+//! **By the lease** that a round gives. A replica that has heard from a leader takes no part in elections for a whole election timeout: it drops requests for its vote, and asks for none. So
+//! from the *departure* of a round's heartbeats on, no other leader can be elected for that long: a majority has heard them later than they left. Meanwhile the leader reads what it has applied, and asks nobody.
+//! The replica counts time, not ticks. raft-rs has a rule like this one, and it is not enough: it counts ticks, and it forgets the leader when any message of a higher term arrives.
 //!
 //! ```text
-//!   leader     |- round leaves ------- lease: (election - 1 tick) x (1 - drift) ------|
-//!   follower         |- hears ---- votes for nobody else for `election` ----------------------|
+//!   leader     |- round leaves -- lease: election x (1 - drift) --------|
+//!   follower         |- hears ------- no elections for `election` ----------------|
 //! ```
 //!
 //! **What the lease rests on.**
 //!
 //! - Clocks run at rates that differ by at most [`Timing::drift`](crate::Timing::drift). Only rates count; clocks may be set at will, because both
 //!   ends count monotonic time, which goes on while a machine sleeps.
-//! - A replica that was restarted may have heard the leader just before. So it votes for nobody, and asks for no votes, for one election timeout after each start.
-//! - A leader that hands its leadership over lets another replica be elected at once. From then on it has no lease in its term.
+//! - A replica that was restarted may have heard the leader just before. So it takes no part in elections for one election timeout after each start.
 use turnbuckle_core::Micros;
 
 /// A round that is under way.
