@@ -18,7 +18,7 @@ const LEVELS: &[&str] = &[
     "eventual",
 ];
 
-/// How many keys the worlds have.
+/// The number of keys in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     /// As many as are drawn.

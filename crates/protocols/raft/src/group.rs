@@ -23,7 +23,7 @@ const MESSAGES_UNDER_WAY: usize = 16;
 /// The most bytes of entries that are proposed and not committed. Beyond it, proposals are refused.
 const UNCOMMITTED_BYTES: u64 = 64 << 20;
 
-/// While many entries are applied, the index of one in so many is noted.
+/// While many entries are applied, every 256th index is noted.
 const NOTE_EVERY: u64 = 256;
 
 /// The times of a group.
