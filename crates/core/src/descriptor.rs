@@ -111,6 +111,11 @@ pub enum Replication {
     /// its data directory was lost or its rows were damaged, a replica serves nothing and takes no messages until it has a full copy of each of the
     /// other replicas.
     Majority,
+    /// By the protocol's journal, on which a majority of a partition's replicas agrees. In the end each replica has the effects of every entry. If its
+    /// data directory was lost or its rows were damaged, a replica is opened without its journal and without what it kept by name
+    /// ([`crate::Recovered::lacks_rows`]). What it then may do is for the protocol to decide, which asks for full copies by itself
+    /// ([`crate::Context::want_copy`]). Requests are refused until [`crate::Protocol::completeness`] says that it has enough.
+    Consensus,
 }
 
 #[cfg(test)]

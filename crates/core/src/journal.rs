@@ -124,6 +124,20 @@ impl Journal {
     }
 }
 
+/// How far the versions of a replica have the effects of its journal's entries: the last such entry. Before the first one, both numbers are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Applied {
+    /// The entry's index.
+    pub index: u64,
+    /// The term in which it was proposed.
+    pub term: u64,
+}
+
+impl Applied {
+    /// No entry has a higher index or term, so that indexes can be counted on from.
+    pub const MAX: u64 = u64::MAX / 2;
+}
+
 /// A journal that is rebuilt from what a checkpoint wrote of it, and from the records of the commit log behind that. The checkpoint may have been
 /// interrupted: entries may be missing, or may be newer than the first of those records. When all records are replayed, the entries are consecutive
 /// again.

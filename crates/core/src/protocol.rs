@@ -1,7 +1,8 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Now, Parameter, Proof,
-    Receipt, ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId, Versions, Vitals, Wire,
+    Applied, BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Now,
+    Parameter, Proof, Receipt, ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId,
+    Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -138,6 +139,12 @@ pub trait Protocol: Sized + Send + 'static {
         Vec::new()
     }
 
+    /// How far the versions here have the effects of the journal's entries. A full copy that is made now says so to its receiver
+    /// ([`Recovered::applied`]), which has no other way to learn it: what is kept by name is newer than the rows of the copy.
+    fn applied(&self) -> Applied {
+        Applied::default()
+    }
+
     /// Which deletes may be forgotten, as far as this replica knows. Peers are told when a link comes up ([`Protocol::on_resumed`]).
     fn forgotten(&self) -> Forgotten {
         Forgotten::default()
@@ -171,6 +178,14 @@ pub trait Protocol: Sized + Send + 'static {
         Hlc::ZERO
     }
 
+    // ---- what is missing --------------------------------------------------------------------------------------------
+
+    /// Only for [`Replication::Consensus`](crate::Replication), of a replica that was opened with [`Recovered::lacks_rows`]: whether it has again what its
+    /// directory had. The driver refuses all requests until it has. Once it has, that remains so.
+    fn completeness(&self) -> Completeness {
+        Completeness::Whole
+    }
+
     // ---- monitoring and tests ---------------------------------------------------------------------------------------
 
     /// Whether this replica knows that its data directory is an old copy. It then serves nothing, and sends peers neither full copies nor what they
@@ -189,6 +204,17 @@ pub trait Protocol: Sized + Send + 'static {
     fn validate(&self) {}
 }
 
+/// Whether a replica has again what it lost with its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completeness {
+    /// Not yet.
+    Incomplete,
+    /// As much as there is. Other replicas have lost their directories as well, and what only they had is lost.
+    Partial,
+    /// It has everything.
+    Whole,
+}
+
 /// What is kept of a replica beside its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
@@ -198,6 +224,9 @@ pub struct Recovered {
     pub named: BTreeMap<String, Bytes>,
     /// The protocol's own log. Empty in a full copy, whose versions have the effects of the entries.
     pub journal: Journal,
+    /// In a full copy: the versions have the effects of all entries up to this one, and perhaps of later ones. `None` if rows are missing at the copy's
+    /// source, and if nothing was copied.
+    pub applied: Option<Applied>,
     /// Whether rows are missing here, and it is not known which: the cut is empty. What `named` speaks of was here once, and clients may have seen
     /// it.
     pub lacks_rows: bool,

@@ -165,7 +165,7 @@ impl<S: Session> Doors<S> {
         if !S::OVERLAPS || matches!(operation, Operation::First(_)) {
             door.busy = Some(Busy { tag, ask: None });
         }
-        let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
+        let has_all = S::Protocol::DESCRIPTOR.replication != Replication::Majority;
         match operation {
             Operation::Count | Operation::Scan { .. } if !has_all => {
                 let why =

@@ -142,6 +142,11 @@ pub(crate) struct CheckpointMeta {
     /// The index of the journal's earliest entry. If the journal is empty, the index of its next entry.
     #[prost(uint64, tag = "13")]
     pub journal_first: u64,
+    /// The last entry of the journal whose effect the rows have, and its term.
+    #[prost(uint64, tag = "14")]
+    pub applied_index: u64,
+    #[prost(uint64, tag = "15")]
+    pub applied_term: u64,
 }
 
 /// A write of a record, as it is replayed.

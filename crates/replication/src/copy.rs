@@ -9,7 +9,7 @@
 //! One copy at a time is received, because staged rows share one place. A copy that is offered meanwhile is declined, and asked for again afterwards.
 use crate::{CopyBeginFrame, StreamPosition, cut_from_frames};
 use std::collections::BTreeMap;
-use turnbuckle_core::{BadFrame, Hlc, Recovered, ReplicaId, Topology};
+use turnbuckle_core::{Applied, BadFrame, Hlc, Recovered, ReplicaId, Topology};
 
 /// A full copy that is being received.
 #[derive(Debug, Clone)]
@@ -55,11 +55,21 @@ impl CopyIn {
         let mut places = frame.received.iter().chain(&frame.held);
         places.try_for_each(|place| place.check())?;
         topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
+        if frame.applied_index.max(frame.applied_term) > Applied::MAX {
+            return Err(BadFrame::new(
+                "a full copy up to an entry of a journal",
+                frame.applied_index.to_string(),
+            ));
+        }
         Ok(CopyIn {
             from,
             resume: frame.resume.into(),
             copied: Recovered {
                 cut,
+                applied: (!frame.is_partial).then_some(Applied {
+                    index: frame.applied_index,
+                    term: frame.applied_term,
+                }),
                 ..Recovered::default()
             },
             received: frame.received.iter().map(|received| received.parts()).collect(),

@@ -17,6 +17,8 @@ pub struct Repair {
     pub is_blank: bool,
     /// Whether the lane's own stream was lost as well.
     pub lost_stream: bool,
+    /// Whether the protocol says when it is over, and asks for copies by itself. Then it waits for no peer.
+    pub by_protocol: bool,
     /// Peers at which rows are missing as well, and that have sent the rows that they have.
     partial: BTreeSet<ReplicaId>,
     /// When a peer was last asked for a copy, in monotonic time.
@@ -32,6 +34,8 @@ pub struct RepairRecord {
     is_blank: bool,
     #[prost(bool, tag = "3")]
     lost_stream: bool,
+    #[prost(bool, tag = "4")]
+    by_protocol: bool,
 }
 
 impl RepairRecord {
@@ -57,8 +61,17 @@ impl Repair {
             waits: others.map(|replica| (replica, NEVER)).collect(),
             is_blank: true,
             lost_stream: !has_meta,
+            by_protocol: false,
             partial: BTreeSet::new(),
             asked_at: Micros(0),
+        }
+    }
+
+    /// A repair that lasts until the protocol says that it is over.
+    pub fn by_protocol() -> Repair {
+        Repair {
+            by_protocol: true,
+            ..Repair::of_all([].into_iter(), false)
         }
     }
 
@@ -68,6 +81,7 @@ impl Repair {
             waits: record.waits.iter().map(|wait| wait.parts()).collect(),
             is_blank: record.is_blank,
             lost_stream: record.lost_stream,
+            by_protocol: record.by_protocol,
             partial: BTreeSet::new(),
             asked_at: Micros(0),
         }
@@ -81,6 +95,7 @@ impl Repair {
             waits: waits.collect(),
             is_blank: self.is_blank,
             lost_stream: self.lost_stream,
+            by_protocol: self.by_protocol,
         }
     }
 
@@ -94,6 +109,9 @@ impl Repair {
 
     /// A copy is in place.
     pub fn copied(&mut self, copy: &CopyIn) {
+        if self.by_protocol {
+            return;
+        }
         if copy.is_partial {
             self.partial.insert(copy.from);
             return;
@@ -108,7 +126,7 @@ impl Repair {
 
     /// Whether the stream of a peer waits for a copy.
     pub fn holds_back(&self, replica: ReplicaId) -> bool {
-        self.is_blank || self.waits.contains_key(&replica)
+        !self.by_protocol && (self.is_blank || self.waits.contains_key(&replica))
     }
 
     /// The next peer to be asked for a copy. Peers are asked one after the other, but the next one is asked when `patience` has passed.
@@ -138,7 +156,7 @@ impl Repair {
 
     /// Whether no peer has more of the missing rows.
     pub fn is_over(&self) -> bool {
-        self.waits.keys().all(|replica| self.partial.contains(replica))
+        !self.by_protocol && self.waits.keys().all(|replica| self.partial.contains(replica))
     }
 
     /// Whether all rows are restored.
@@ -178,6 +196,8 @@ mod tests {
             is_partial,
             held: Vec::new(),
             answers: 0,
+            applied_index: 0,
+            applied_term: 0,
         };
         CopyIn::parse(B, &frame, &Topology::new(["a", "b", "c"], 1, 1)).expect("it is in order")
     }

@@ -279,6 +279,12 @@ pub struct CopyBeginFrame {
     /// The number of the receiver's word that it answers. If that is not the last word, another copy or entries follow.
     #[prost(uint64, tag = "7")]
     pub answers: u64,
+    /// The index of the last entry of the source's journal whose effect the rows have.
+    #[prost(uint64, tag = "8")]
+    pub applied_index: u64,
+    /// Its term.
+    #[prost(uint64, tag = "9")]
+    pub applied_term: u64,
 }
 
 /// Rows of a full copy.
@@ -340,6 +346,8 @@ mod tests {
                 is_partial: false,
                 held: Vec::new(),
                 answers: 0,
+                applied_index: 0,
+                applied_term: 0,
             };
             for body in [
                 StreamBody::Resume(ResumeFrame::new(

@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Members, Micros, Settings, Value};
+use turnbuckle_core::{Descriptor, Level, Levels, Members, Micros, Replication, Settings, Value};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -37,10 +37,15 @@ pub struct Draw {
     pub clocks_lie: bool,
     /// Whether a clock jumps by an hour for a moment.
     pub clock_jumps: bool,
+    /// Whether the replicas of a partition elect a leader.
+    pub elects: bool,
 }
 
 /// The longest patience of nodes, in worlds that need it: how long they wait for peers that may hold what they lost.
 const LONGEST_PATIENCE: Micros = Micros::from_millis(5_000);
+
+/// The longest one-way delay where replicas elect a leader. A read of another site's replica takes two round trips: to its leader, and from there to a majority.
+const LONGEST_DELAY_WITH_LEADERS: Micros = Micros::from_millis(200);
 
 /// The theme of a world. It combines options that independent draws hardly ever bring together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +113,12 @@ impl Draw {
             mixed.siblings = *random.pick(&[30, 60]);
             // Without contexts, a write may replace anything that is older. So in half of the worlds all writes have one.
             mixed.contexts = *random.pick(&[70, 100]);
+        }
+        if protocol.replication == Replication::Consensus {
+            self.elects = true;
+            for delay in self.world.delays.iter_mut().flatten() {
+                *delay = (*delay).min(LONGEST_DELAY_WITH_LEADERS);
+            }
         }
         self.placed_for(protocol)
     }
@@ -333,6 +344,7 @@ impl Draw {
             damaged_site: None,
             clocks_lie: random.percent(10),
             clock_jumps: of_clock_jumps(seed).percent(10),
+            elects: false,
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
     }
@@ -426,8 +438,24 @@ impl Draw {
         // A leader that must be heard in less time than a few votes take, with their syncs, is never elected for long.
         let least = Micros::from_millis(*random.pick(&[20, 100, 300]));
         let slow = Micros(2 * self.world.sync.max.0) + Micros(4 * self.world.turn.max.0);
-        let election = Micros(3 * (self.world.longest_round_trip() + slow).0).max(least);
+        let round_trip = self.world.longest_round_trip();
+        let election = Micros(3 * (round_trip + slow).0).max(least);
         drawn.set("election", Value::Interval(election));
+        if self.elects {
+            // A world is over after a few seconds. A client that waits for a leader for most of that shows nothing. But in the end there must be
+            // time for an election.
+            let most = Micros::from_millis(4_000);
+            let patience = Micros::from_millis([150, 500, 4_000][(self.world.seed % 3) as usize]);
+            let patience = patience
+                .max(Micros(6 * election.0))
+                .max(Micros(6 * round_trip.0))
+                .min(most);
+            drawn.set("patience", Value::Interval(patience));
+            drawn.set(
+                "heartbeat",
+                Value::Interval(self.heartbeat.min(Micros(election.0 / 5))),
+            );
+        }
         drawn
     }
 

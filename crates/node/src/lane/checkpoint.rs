@@ -83,6 +83,7 @@ impl<P: Protocol> Lane<P> {
             cut,
             named: self.beside.named().clone(),
             journal: Journal::default(),
+            applied: None,
             lacks_rows: self.is_blank(),
         }
     }
@@ -108,6 +109,7 @@ impl<P: Protocol> Lane<P> {
 
     /// What a checkpoint taken now records of the lane, beside its rows.
     pub fn meta(&self, log_position: Position) -> CheckpointMeta {
+        let applied = self.replica.protocol().applied();
         let record = |(replica, place)| ReceivedRecord::new(replica, place);
         let lives = self.outgoing.incarnations().iter();
         let (index_numbers, index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
@@ -124,6 +126,8 @@ impl<P: Protocol> Lane<P> {
             given_back: self.lives().is_some_and(EarlierIncarnations::is_given_back),
             held: self.incoming.held().map(record).collect(),
             journal_first: self.replica.journal().first(),
+            applied_index: applied.index,
+            applied_term: applied.term,
         }
     }
 }

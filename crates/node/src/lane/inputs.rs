@@ -56,6 +56,7 @@ impl<P: Protocol> Lane<P> {
         self.replica.set_taking_back(self.takes_back());
         self.replica.set_room(self.env.shared().has_room());
         self.replica.handle_input(self.time, input, &mut self.store);
+        self.end_repair_by_protocol();
         self.moved = true;
     }
 

@@ -4,7 +4,7 @@ use crate::{
     error::ReplayError,
     record::{Record, Replayed},
 };
-use turnbuckle_core::{Now, Protocol, Replica, Versions};
+use turnbuckle_core::{Journal, Now, Protocol, Replica, Replication, Versions};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_replication::{Entry, Incarnation};
 
@@ -81,11 +81,20 @@ impl<P: Protocol> Lane<P> {
         let cut = self.replica.protocol().cut();
         self.incoming.cover(&cut);
         let mut recovered = self.recovered(cut);
-        recovered.journal = self.beside.take_journal().map_err(|index| ReplayError::Journal {
-            keyspace: self.env.name().to_string(),
-            partition: self.me.partition,
-            index,
-        })?;
+        let journal = self.beside.take_journal();
+        // Rows that are damaged may be those of the journal, too.
+        let is_forgotten = recovered.lacks_rows && P::DESCRIPTOR.replication == Replication::Consensus;
+        recovered.journal = match journal {
+            _ if is_forgotten => Journal::default(),
+            journal => journal.map_err(|index| ReplayError::Journal {
+                keyspace: self.env.name().to_string(),
+                partition: self.me.partition,
+                index,
+            })?,
+        };
+        if is_forgotten {
+            recovered.named.clear();
+        }
         if recovered.lacks_rows {
             // The named state describes rows that are missing. The replica writes the names that it needs again.
             self.beside.clear_named();

@@ -35,7 +35,7 @@
 //! what it has of it.
 use super::Lane;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::{Protocol, ReplicaId, Replication, Versions};
+use turnbuckle_core::{Completeness, Protocol, ReplicaId, Replication, Versions};
 use turnbuckle_replication::{CopyIn, CursorState, Repair};
 use turnbuckle_store::StoreError;
 
@@ -105,6 +105,19 @@ impl<P: Protocol> Lane<P> {
         self.wake_worker();
     }
 
+    /// Ends a repair of which the protocol says that it is over.
+    pub(super) fn end_repair_by_protocol(&mut self) {
+        if !self.repair.as_ref().is_some_and(|repair| repair.by_protocol) {
+            return;
+        }
+        match self.replica.protocol().completeness() {
+            Completeness::Incomplete => return,
+            Completeness::Partial => self.end_repair(false),
+            Completeness::Whole => self.end_repair(true),
+        }
+        self.wake_worker();
+    }
+
     /// Ends the repair: everything is back, or no peer has more.
     fn end_repair(&mut self, is_whole: bool) {
         let (keyspace, partition) = (self.env.name(), self.me.partition);
@@ -164,6 +177,10 @@ impl<P: Protocol> Lane<P> {
         let words = || match P::DESCRIPTOR.replication {
             Replication::Streams => format!(
                 "rows of partition {partition} were damaged on this node's disk, and have not been restored from other sites yet"
+            ),
+            Replication::Consensus => format!(
+                "this node has a new data directory, or lost rows: it serves partition {partition} once every other replica of it has answered, and it has \
+                 what the others have"
             ),
             Replication::Majority => format!(
                 "this node has a new data directory, or lost rows: it serves partition {partition} once every other site has sent a copy of it"

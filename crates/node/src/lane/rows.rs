@@ -143,6 +143,8 @@ impl<P: Protocol> Lane<P> {
             received: self.heard_in_full(meta.received),
             is_partial: self.is_blank(),
             held: meta.held,
+            applied_index: meta.applied_index,
+            applied_term: meta.applied_term,
         })
     }
 

@@ -149,7 +149,11 @@ impl NodeBuilder {
         let streams = P::DESCRIPTOR.replication == Replication::Streams;
         // Without streams nothing tells how much the other replicas have, so each of them must send a copy of its own.
         let is_emptied = meta.is_none() && !streams && !self.shared.config.is_first_life_of(keyspace.name());
+        let has_others = !keyspace.topology().others_of(server).is_empty();
         match lacks || is_emptied {
+            true if P::DESCRIPTOR.replication == Replication::Consensus => {
+                has_others.then(Repair::by_protocol)
+            }
             true => {
                 Some(Repair::of_all(others, meta.is_some() && streams)).filter(|repair| !repair.is_over())
             }

@@ -1,7 +1,9 @@
 //! What an entry of the log does: the effect of one operation, as its leader has computed it.
 use bytes::Bytes;
 use prost::Message;
-use turnbuckle_core::{Hlc, Key, ReplicaId, ReplicaSet, SessionId, Version, VersionId};
+use turnbuckle_core::{
+    Hlc, Key, PlainResponse, PutOptions, ReplicaId, ReplicaSet, SessionId, Unmet, Version, VersionId,
+};
 
 /// The effect of an operation.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -15,7 +17,7 @@ pub(crate) struct Change {
     key: Bytes,
     /// Whether the key had a value before.
     #[prost(bool, tag = "4")]
-    pub existed: bool,
+    existed: bool,
     /// When the version that the client is told was stamped: the one that is put, or the delete that is there already. 0 if there is none.
     #[prost(fixed64, tag = "5")]
     at: u64,
@@ -28,6 +30,21 @@ pub(crate) struct Change {
     /// The value; none for a delete.
     #[prost(bytes = "bytes", optional, tag = "7")]
     value: Option<Bytes>,
+    /// Whether the operation had a condition that did not hold.
+    #[prost(bool, tag = "9")]
+    is_unmet: bool,
+    /// Whether the client is told the value before, which is then here.
+    #[prost(bool, tag = "10")]
+    returns_previous: bool,
+    #[prost(bytes = "bytes", optional, tag = "11")]
+    previous: Option<Bytes>,
+}
+
+/// What a key has when an operation is carried out.
+pub(crate) struct Found {
+    /// Its newest version, which may be a delete.
+    pub id: Option<VersionId>,
+    pub value: Option<Bytes>,
 }
 
 /// An operation, by its session and the session's number for it.
@@ -48,28 +65,52 @@ impl OperationName {
 }
 
 impl Change {
-    /// An operation that puts a version.
-    pub fn put(by: OperationName, key: &Key, existed: bool, id: VersionId, value: Option<Bytes>) -> Change {
-        Change {
-            puts: true,
-            existed,
-            value,
-            ..Change::nothing(by, key, Some(id))
-        }
-    }
-
-    /// A delete of a key without a value. `found` is the delete that is there already.
-    pub fn nothing(by: OperationName, key: &Key, found: Option<VersionId>) -> Change {
-        let id = found.unwrap_or_default();
+    /// The effect of an operation on what it finds. A delete that finds no value puts nothing, and neither does an operation whose condition does not hold. They have a place in the
+    /// order all the same.
+    pub fn of(
+        by: OperationName,
+        key: &Key,
+        value: Option<Bytes>,
+        options: Option<&PutOptions>,
+        found: Found,
+        stamp: impl FnOnce() -> VersionId,
+    ) -> Change {
+        let existed = found.value.is_some();
+        let condition = options.and_then(|options| options.condition);
+        let is_unmet = condition.is_some_and(|condition| !condition.holds(existed, found.id));
+        let returns_previous = options.is_some_and(|options| options.returns_previous);
+        let puts = !is_unmet && (value.is_some() || existed);
+        let id = match puts {
+            true => stamp(),
+            false => found.id.unwrap_or_default(),
+        };
         Change {
             session: by.session,
             tag: by.tag,
             key: key.0.clone(),
-            existed: false,
+            existed,
             at: id.at.0,
             replica: u32::from(id.replica.0),
-            puts: false,
-            value: None,
+            puts,
+            value: value.filter(|_| puts),
+            is_unmet,
+            returns_previous,
+            previous: found.value.filter(|_| returns_previous),
+        }
+    }
+
+    /// What the client is told.
+    pub fn response(&self) -> PlainResponse {
+        let previous = || self.previous.clone();
+        if self.is_unmet {
+            let (has_value, value) = (self.existed, previous());
+            return PlainResponse::Unmet(Box::new(Unmet { has_value, value }));
+        }
+        match self.returns_previous {
+            true => PlainResponse::Replaced(previous()),
+            false => PlainResponse::Written {
+                existed: self.existed,
+            },
         }
     }
 
@@ -113,9 +154,9 @@ impl Change {
         })
     }
 
-    /// Whether it leaves the key with a value.
-    pub fn leaves_value(&self) -> bool {
-        self.value.is_some()
+    /// The value that it puts.
+    pub fn into_value(self) -> Option<Bytes> {
+        self.value
     }
 }
 

@@ -15,6 +15,8 @@ pub struct DacianConfig {
     pub patience: Micros,
     /// How long a replica that is behind what a read needs waits, before it says so.
     pub redirect: Micros,
+    /// How many applied entries a replica keeps.
+    pub log_entries: usize,
     /// The planted bugs.
     pub bugs: Bugs,
 }
@@ -41,6 +43,9 @@ impl Bugs {
             "leases_from_arrival" => &mut self.raft.leases_from_arrival,
             "votes_at_once" => &mut self.raft.votes_at_once,
             "syncs_nothing" => &mut self.raft.syncs_nothing,
+            "copies_ahead" => &mut self.raft.copies_ahead,
+            "forgets_that_it_lost" => &mut self.raft.forgets_that_it_lost,
+            "drops_entries" => &mut self.raft.drops_entries,
             "writes_twice" => &mut self.writes_twice,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
             "ignores_seen" => &mut self.ignores_seen,
@@ -61,6 +66,18 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "syncs_nothing",
         "a power loss takes an entry from a replica that counted for the majority, and an acknowledged write is lost",
+    ),
+    Bug::new(
+        "copies_ahead",
+        "a full copy counts as further than it is, and entries behind it are never applied",
+    ),
+    Bug::new(
+        "forgets_that_it_lost",
+        "a replica that has lost its directory votes for a leader without an entry that it had acknowledged",
+    ),
+    Bug::new(
+        "drops_entries",
+        "a replica that is restarted drops entries that it had acknowledged, and an acknowledged write is lost",
     ),
     Bug::new(
         "writes_twice",
@@ -84,6 +101,7 @@ impl Default for DacianConfig {
             drift: 10_000,
             patience: Micros::from_millis(4_000),
             redirect: Micros::from_millis(10),
+            log_entries: 10_000,
             bugs: Bugs::default(),
         }
     }
@@ -124,5 +142,10 @@ pub(crate) const PARAMETERS: &[Parameter<DacianConfig>] = &[
         "redirect",
         "how long a replica that is behind what a read needs waits before the read goes to the leader",
         |config| Setting::Allowance(&mut config.redirect),
+    ),
+    Parameter::new(
+        "log_entries",
+        "how many applied entries of its log a replica keeps, for replicas that lag and for writes that are asked for again; fewer, if they take more than 64 MiB",
+        |config| Setting::Count(&mut config.log_entries, 1..=10_000_000),
     ),
 ];

@@ -47,9 +47,11 @@
 mod change;
 mod config;
 mod message;
+mod reads;
 mod replica;
 mod request;
 mod session;
+mod writes;
 pub use config::{Bugs, DacianConfig};
 pub use message::Message;
 pub use replica::{Dacian, Line, Timer};

@@ -1,64 +1,64 @@
 //! A replica: its part in the group, the writes that it has proposed, and the reads that wait.
 use crate::change::{Change, Index};
 use crate::config::{BUGS, DacianConfig, PARAMETERS};
-use crate::message::{self, Body, Message};
+use crate::message::{Body, Message};
+use crate::reads::Fresh;
 use crate::request::{Outcome, Request, Response};
-use bytes::Bytes;
+use crate::writes::{Ahead, note_ahead};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Key, Level, Metric, Micros, Now, Parameter, PlainRequest, PlainResponse,
-    Protocol, Reading, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, VersionId,
-    Vitals,
+    Applied, Bug, Completeness, Context, Descriptor, Hlc, Key, Level, Metric, Micros, Now, Parameter,
+    PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId, ReplicaSet, Replication, RequestId,
+    ServerId, Topology, Vitals,
 };
-use turnbuckle_raft::{Group, Proposed, RaftMessage, Role};
+use turnbuckle_raft::{Group, RaftMessage, Role};
 
 /// One replica of one partition.
 pub struct Dacian {
-    config: DacianConfig,
-    group: Group,
+    pub(crate) config: DacianConfig,
+    pub(crate) group: Group,
     /// Everything up to this index is applied here.
-    applied: u64,
-    /// Whether the next committed entry waits for its key to be in memory.
-    is_fetching: bool,
+    pub(crate) applied: u64,
+    /// The next committed entry, if it waits for its key to be in memory.
+    pub(crate) fetching: Option<u64>,
+    /// If its directory was lost: whether it still lacks what it had.
+    is_incomplete: bool,
+    /// It lacks nothing any more when it has applied everything up to here.
+    complete_at: Option<u64>,
     /// Whether [`Timer::Flush`] is set.
     is_flushing: bool,
     /// Whether this replica led when it last looked.
     leads: bool,
     /// The operations that clients wait for, by the index of their entries.
-    proposed: BTreeMap<u64, Waiting>,
+    pub(crate) proposed: BTreeMap<u64, Waiting>,
     /// What entries that are not applied will put, as far as this replica has proposed them: the last one of each key.
-    ahead: BTreeMap<Key, Ahead>,
+    pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// Reads that want to know what is committed. The next question to the leader, or the next round, is for them.
-    unconfirmed: Vec<Reader>,
+    pub(crate) unconfirmed: Vec<Reader>,
     /// The question or the round under way, and the reads that it is for.
-    asking: Option<Asking>,
+    pub(crate) asking: Option<Asking>,
+    /// The replicas of the partition.
+    replicas: ReplicaSet,
     /// The number of the last question.
-    questions: u64,
+    pub(crate) questions: u64,
     /// What is known of the freshness of this replica.
-    fresh: Option<Fresh>,
+    pub(crate) fresh: Option<Fresh>,
     /// What other replicas have sent and no sound replica would have.
     faults: u64,
     elections: u64,
-    redirected: u64,
-    given_up: u64,
+    pub(crate) redirected: u64,
+    pub(crate) given_up: u64,
 }
 
 /// A client that waits for the operation that an entry stands for.
-struct Waiting {
-    id: RequestId,
-    term: u64,
-    since: Micros,
-}
-
-/// What a key will have when an entry is applied.
-struct Ahead {
-    index: u64,
-    id: VersionId,
-    has_value: bool,
+pub(crate) struct Waiting {
+    pub id: RequestId,
+    pub term: u64,
+    pub since: Micros,
 }
 
 /// Who wants to know what is committed.
-enum Reader {
+pub(crate) enum Reader {
     /// A request to this replica, and when it came.
     Here(RequestId, Request, Micros),
     /// Another replica, with its number for the question.
@@ -66,22 +66,15 @@ enum Reader {
 }
 
 /// A question to the leader, or the leader's round.
-struct Asking {
-    number: u64,
+pub(crate) struct Asking {
+    pub number: u64,
     /// When it left.
-    departed: Micros,
+    pub departed: Micros,
     /// The leader that was asked; `None` if this is the leader's own round.
-    leader: Option<ReplicaId>,
+    pub leader: Option<ReplicaId>,
     /// The term of the round.
-    term: u64,
-    readers: Vec<Reader>,
-}
-
-/// Everything that was acknowledged before a question left has at most this index.
-#[derive(Debug, Clone, Copy)]
-struct Fresh {
-    departed: Micros,
-    index: u64,
+    pub term: u64,
+    pub readers: Vec<Reader>,
 }
 
 /// When to wake up.
@@ -102,7 +95,7 @@ pub enum Line {
     Applied,
 }
 
-type Cx<'a> = Context<'a, Dacian>;
+pub(crate) type Cx<'a> = Context<'a, Dacian>;
 
 impl Protocol for Dacian {
     type Config = DacianConfig;
@@ -115,7 +108,8 @@ impl Protocol for Dacian {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         tolerates_clock_steps: true,
-        ..Descriptor::of(Replication::Majority)
+        takes_conditions: true,
+        ..Descriptor::of(Replication::Consensus)
     };
     const PARAMETERS: &'static [Parameter<DacianConfig>] = PARAMETERS;
 
@@ -141,6 +135,16 @@ impl Protocol for Dacian {
             |replica, _| Reading::Count(replica.proposed.len() as u64),
         ),
         Metric::new(
+            "raft_log_entries",
+            "Entries that are kept in memory and on disk, applied or not.",
+            |replica, _| Reading::Count(replica.group.last() + 1 - replica.group.first()),
+        ),
+        Metric::new(
+            "raft_replicas_without_memory",
+            "Replicas here that have lost their directory and do not vote before they know what they had promised.",
+            |replica, _| Reading::Count(u64::from(!replica.group.knows_its_promises())),
+        ),
+        Metric::new(
             "raft_faulty_messages_total",
             "Messages that no sound replica would have sent. They were dropped.",
             |replica, _| Reading::Count(replica.faults),
@@ -156,6 +160,10 @@ impl Protocol for Dacian {
             |replica, _| Reading::Count(replica.given_up),
         ),
     ];
+
+    fn shrink(config: &mut DacianConfig, by: u32) {
+        config.log_entries = (config.log_entries / by as usize).max(1);
+    }
 
     fn plant(config: &mut DacianConfig, bug: &str) -> bool {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
@@ -179,9 +187,12 @@ impl Protocol for Dacian {
         );
         Dacian {
             config: config.clone(),
+            replicas: voters,
             applied: group.committed(),
             group,
-            is_fetching: false,
+            fetching: None,
+            is_incomplete: recovered.lacks_rows,
+            complete_at: None,
             is_flushing: false,
             leads: false,
             proposed: BTreeMap::new(),
@@ -224,26 +235,7 @@ impl Protocol for Dacian {
         }
         match &request.operation {
             PlainRequest::Put(..) => self.write(cx, id, request),
-            PlainRequest::Get(_, level) => match *level {
-                _ if request.is_confirmed => self.answer(cx, id, request, Some(Micros(0))),
-                Level::Linearizable => self.confirm(cx, Reader::Here(id, request, cx.now.monotonic)),
-                Level::Bounded(bound) => match self.staleness(cx.now.monotonic) {
-                    Some(staleness) if staleness <= bound => self.answer(cx, id, request, Some(staleness)),
-                    _ => self.confirm(cx, Reader::Here(id, request, cx.now.monotonic)),
-                },
-                _ if request.index <= self.applied || self.config.bugs.ignores_seen => {
-                    let staleness = self.staleness(cx.now.monotonic);
-                    self.answer(cx, id, request, staleness);
-                }
-                _ => {
-                    let wait = match self.group.role() {
-                        Role::Leader => self.config.patience,
-                        Role::Follower | Role::Candidate => self.config.redirect,
-                    };
-                    let deadline = cx.now.monotonic + wait;
-                    cx.wait(Line::Applied, request.index, deadline, id, request);
-                }
-            },
+            PlainRequest::Get(..) => self.read(cx, id, request),
             PlainRequest::Siblings(_, level) => {
                 let why = "a consensus keyspace keeps no siblings".to_string();
                 self.refuse(cx, id, *level, why);
@@ -252,17 +244,7 @@ impl Protocol for Dacian {
     }
 
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        let level = request.operation.level();
-        if request.is_confirmed || self.group.role() == Role::Leader {
-            let why = format!(
-                "the replica has applied {} of {} entries that the read must reflect",
-                self.applied, request.index
-            );
-            self.given_up += 1;
-            return self.refuse(cx, id, level, why);
-        }
-        self.redirected += 1;
-        self.reply(cx, id, level, Outcome::Behind(self.group.leader()));
+        self.is_behind(cx, id, request);
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
@@ -301,8 +283,12 @@ impl Protocol for Dacian {
                 self.handle_ready(cx);
             }
             Timer::Apply => {
-                self.is_fetching = false;
-                self.apply(cx);
+                let fetched = self.fetching.take();
+                let next = self.group.next_committed().map(|entry| entry.at.index);
+                // A full copy may have come in between.
+                if fetched == next {
+                    self.apply(cx);
+                }
                 self.handle_ready(cx);
             }
         }
@@ -318,6 +304,51 @@ impl Protocol for Dacian {
                 asking.readers.retain(|reader| !is_its(reader));
             }
             self.handle_ready(cx);
+        }
+    }
+
+    // ---- full copies ------------------------------------------------------------------------------------------
+
+    /// All leaders' stamps are in the order of the entries. So what is applied is everything up to the newest stamp in it.
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
+        let until = self.group.applied_until();
+        self.replicas.iter().map(|replica| (replica, until)).collect()
+    }
+
+    fn applied(&self) -> Applied {
+        self.group.applied()
+    }
+
+    fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+        let newest = copied
+            .cut
+            .iter()
+            .map(|&(_, until)| until)
+            .max()
+            .unwrap_or_default();
+        if let Some(applied) = copied.applied
+            && self.group.restore(cx, applied, newest)
+        {
+            self.applied = self.group.committed();
+            let behind = self.proposed.split_off(&(self.applied + 1));
+            for (_, waiting) in std::mem::replace(&mut self.proposed, behind) {
+                self.leave_open(cx, waiting, "the replica has missed what became of it");
+            }
+            cx.advance(Line::Applied, self.applied);
+        }
+        self.handle_ready(cx);
+    }
+
+    /// Entries that are dropped are never applied again. So nothing can bring back what a delete among them has deleted.
+    fn settled(&self) -> Hlc {
+        self.group.dropped_until()
+    }
+
+    fn completeness(&self) -> Completeness {
+        match self.is_incomplete {
+            true => Completeness::Incomplete,
+            false if self.group.has_lost_for_good() => Completeness::Partial,
+            false => Completeness::Whole,
         }
     }
 
@@ -365,7 +396,7 @@ impl Dacian {
     }
 
     /// Hands on what the group wants, and applies what is committed.
-    fn handle_ready(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn handle_ready(&mut self, cx: &mut Cx<'_>) {
         let ended = self.group.handle_ready(cx);
         for round in ended {
             let is_it = |asking: &mut Asking| asking.leader.is_none() && asking.number == round.number;
@@ -375,6 +406,10 @@ impl Dacian {
         }
         self.follow_role(cx);
         self.apply_soon(cx);
+        self.look_whether_complete();
+        if let Some(replica) = self.group.take_wanted_copy() {
+            cx.want_copy(cx.me.peer(replica));
+        }
         let has_readers = !self.unconfirmed.is_empty() && self.asking.is_none();
         if self.group.has_news() || has_readers && self.may_ask(cx) {
             self.flush_soon(cx);
@@ -397,7 +432,7 @@ impl Dacian {
         cx.observe(self.group.newest());
         for entry in self.group.entries(self.applied + 1) {
             if let Ok(change) = Change::decode(entry.data) {
-                note_ahead(&mut self.ahead, entry.at.index, &change);
+                note_ahead(&mut self.ahead, entry.at.index, change);
             }
         }
     }
@@ -405,14 +440,15 @@ impl Dacian {
     /// Applies the next committed entries: those that need no key at once, and the first that does as soon as its key is in memory. One key at a time, because there may
     /// be no room for more.
     fn apply_soon(&mut self, cx: &mut Cx<'_>) {
-        while !self.is_fetching {
+        while self.fetching.is_none() {
             let Some(entry) = self.group.next_committed() else {
                 return;
             };
+            let index = entry.at.index;
             let change = Change::decode(entry.data.clone()).ok();
             match change.filter(|change| change.puts) {
                 Some(change) => {
-                    self.is_fetching = true;
+                    self.fetching = Some(index);
                     cx.when_resident(vec![change.key()], Timer::Apply);
                 }
                 None => self.apply(cx),
@@ -426,295 +462,31 @@ impl Dacian {
             return;
         };
         self.applied = entry.at.index;
-        self.apply_one(cx, entry.at, entry.data);
-        self.group.applied(cx, entry.at);
+        self.apply_one(cx, &entry);
+        self.group.note(cx, &entry);
+        self.group.purge(cx, self.config.log_entries as u64);
         cx.advance(Line::Applied, entry.at.index);
     }
 
-    fn apply_one(&mut self, cx: &mut Cx<'_>, at: Proposed, data: Bytes) {
-        let waiting = self.proposed.remove(&at.index);
-        let change = match Change::decode(data.clone()) {
-            Ok(change) if !data.is_empty() => change,
-            // A new leader's own entry.
-            _ => {
-                if let Some(waiting) = waiting {
-                    self.lost_its_place(cx, waiting);
-                }
-                return;
-            }
-        };
-        // The answer needs the entry on disk, and not its effect here: that can be applied again.
-        match waiting {
-            Some(waiting) if waiting.term == at.term => {
-                self.reply_written(
-                    cx,
-                    waiting.id,
-                    waiting.since,
-                    at.index,
-                    change.id(),
-                    change.existed,
-                );
-            }
-            Some(waiting) => self.lost_its_place(cx, waiting),
-            None => {}
-        }
-        let key = change.key();
-        if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
-            self.ahead.remove(&key);
-        }
-        if let Some(version) = change.into_version(at.index) {
-            cx.put(key, version);
-        }
-    }
-
-    /// Another leader's entry is where this replica has proposed one. So that one will never be committed.
-    fn lost_its_place(&mut self, cx: &mut Cx<'_>, waiting: Waiting) {
-        let outcome = Outcome::NotLeader(self.group.leader());
-        self.reply(cx, waiting.id, Level::Linearizable, outcome);
-    }
-
-    // ---- writes -----------------------------------------------------------------------------------------------
-
-    fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        let level = request.operation.level();
-        if request.is_repeated {
-            // What was proposed in this turn is not in the log before.
-            self.handle_ready(cx);
-        }
-        if self.group.role() != Role::Leader {
-            let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
-            return self.reply(cx, id, level, Outcome::NotLeader(leader));
-        }
-        if request.is_repeated
-            && !self.config.bugs.writes_twice
-            && let Some((at, change)) = self.find(&request)
-        {
-            return self.attach(cx, id, at, change);
-        }
-        let PlainRequest::Put(key, value, ..) = request.operation else {
-            return;
-        };
-        let (found, existed) = match self.ahead.get(&key) {
-            Some(ahead) => (Some(ahead.id), ahead.has_value),
-            None => match cx.chain(&key).map(|chain| chain.newest()) {
-                Some(newest) => (Some(newest.id), newest.value.is_some()),
-                None => (None, false),
-            },
-        };
-        // A delete that finds nothing puts nothing. It has a place in the order all the same.
-        let change = match value.is_some() || existed {
-            true => {
-                let version = VersionId {
-                    at: cx.stamp(),
-                    replica: cx.me.replica(),
-                };
-                Change::put(request.by, &key, existed, version, value)
-            }
-            false => Change::nothing(request.by, &key, found),
-        };
-        let stamped = change.id().filter(|_| change.puts);
-        let newest = stamped.map(|version| version.at).unwrap_or_default();
-        let Some(at) = self.group.propose(newest, change.encode()) else {
-            let why = "too many writes wait for a majority of the replicas".to_string();
-            return self.refuse(cx, id, level, why);
-        };
-        note_ahead(&mut self.ahead, at.index, &change);
-        self.wait_for(cx, at, id);
-        self.flush_soon(cx);
-    }
-
-    /// A client waits for an entry.
-    fn wait_for(&mut self, cx: &mut Cx<'_>, at: Proposed, id: RequestId) {
-        let waiting = Waiting {
-            id,
-            term: at.term,
-            since: cx.now.monotonic,
-        };
-        if let Some(before) = self.proposed.insert(at.index, waiting) {
-            // Its session has asked again; or its entry was replaced here, and another replica may still have it.
-            let why = "the replica waits for another entry at its place".to_string();
-            let outcome = Outcome::Answered(PlainResponse::Unknown(why));
-            self.reply(cx, before.id, Level::Linearizable, outcome);
-        }
-    }
-
-    /// The entry of an operation that is asked for again.
-    fn find(&self, request: &Request) -> Option<(Proposed, Change)> {
-        let entries = self.group.entries(request.index + 1).rev();
-        let mut changes = entries.filter_map(|entry| Some((entry.at, Change::decode(entry.data).ok()?)));
-        changes.find(|(_, change)| change.by() == request.by)
-    }
-
-    /// The client waits for an entry that is there already.
-    fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, at: Proposed, change: Change) {
-        if at.index <= self.applied {
-            let since = cx.now.monotonic;
-            return self.reply_written(cx, id, since, at.index, change.id(), change.existed);
-        }
-        self.wait_for(cx, at, id);
-    }
-
-    // ---- reads ------------------------------------------------------------------------------------------------
-
-    /// How stale this replica is, as far as it can prove that by itself.
-    fn staleness(&self, now: Micros) -> Option<Micros> {
-        if self.group.has_lease(now) && self.group.committed() <= self.applied {
-            return Some(Micros(0));
-        }
-        let fresh = self.fresh.filter(|fresh| fresh.index <= self.applied)?;
-        Some(now.since(fresh.departed))
-    }
-
-    /// A reader wants to know which index reflects everything that was acknowledged before now.
-    fn confirm(&mut self, cx: &mut Cx<'_>, reader: Reader) {
-        if self.group.has_lease(cx.now.monotonic) {
-            let index = self.group.committed();
-            return self.go_on_reading(cx, reader, index);
-        }
-        if let Reader::Elsewhere(from, _) = reader {
-            // It waits for its last question only.
-            let is_same = |other: &Reader| matches!(other, Reader::Elsewhere(other, _) if *other == from);
-            self.unconfirmed.retain(|other| !is_same(other));
-        }
-        self.unconfirmed.push(reader);
-        self.flush_soon(cx);
-    }
-
-    /// Begins a round, or asks the leader, for all readers that wait.
-    fn ask(&mut self, cx: &mut Cx<'_>) {
-        if self.unconfirmed.is_empty() || self.asking.is_some() {
+    /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.
+    fn look_whether_complete(&mut self) {
+        if !self.is_incomplete || !self.group.knows_its_promises() {
             return;
         }
-        let now = cx.now.monotonic;
-        let (number, leader) = match (self.group.role(), self.group.leader()) {
-            (Role::Leader, _) => match self.group.begin_round(now) {
-                Some(round) => (round, None),
-                // It begins once an entry of this term is committed.
-                None => return,
-            },
-            (_, Some(leader)) if cx.others().contains(leader) => {
-                self.questions += 1;
-                cx.send(cx.me.peer(leader), Body::AskIndex(self.questions).into());
-                (self.questions, Some(leader))
-            }
-            _ => return,
-        };
-        self.asking = Some(Asking {
-            number,
-            departed: now,
-            leader,
-            term: self.group.term(),
-            readers: std::mem::take(&mut self.unconfirmed),
-        });
-    }
-
-    /// Whether there is a leader that knows what is committed, or may know it.
-    fn may_ask(&self, cx: &Cx<'_>) -> bool {
-        match self.group.leader() {
-            Some(leader) if leader == cx.me.replica() => self.group.knows_committed(),
-            leader => leader.is_some(),
-        }
-    }
-
-    /// Asks again for the readers of a question or round that will not be answered.
-    fn ask_again(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now.monotonic;
-        let (term, leader) = (self.group.term(), self.group.leader());
-        let leads = self.group.role() == Role::Leader;
-        // The question or the answer may be lost.
-        let wait = self.config.election.min(Micros(self.config.patience.0 / 2));
-        let is_over = |asking: &mut Asking| match asking.leader {
-            None => !leads || asking.term != term,
-            Some(asked) => leader != Some(asked) || now >= asking.departed + wait,
-        };
-        if let Some(asking) = self.asking.take_if(is_over) {
-            self.unconfirmed.extend(asking.readers);
-        }
-        if !leads {
-            // Another leader is asked for what these want to know.
-            self.unconfirmed
-                .retain(|reader| matches!(reader, Reader::Here(..)));
-        }
-        if !self.unconfirmed.is_empty() && self.asking.is_none() {
-            self.flush_soon(cx);
-        }
-    }
-
-    fn on_confirmed(&mut self, cx: &mut Cx<'_>, asking: Asking, index: u64) {
-        if self.fresh.is_none_or(|fresh| fresh.departed < asking.departed) {
-            let departed = match self.config.bugs.stamps_at_arrival {
-                true => cx.now.monotonic,
-                false => asking.departed,
-            };
-            self.fresh = Some(Fresh { departed, index });
-        }
-        for reader in asking.readers {
-            self.go_on_reading(cx, reader, index);
-        }
-    }
-
-    fn go_on_reading(&mut self, cx: &mut Cx<'_>, reader: Reader, index: u64) {
-        match reader {
-            Reader::Here(id, mut request, since) => {
-                request.is_confirmed = true;
-                request.index = index;
-                let deadline = since + self.config.patience;
-                match index <= self.applied {
-                    true => cx.run_again(id, request),
-                    false => cx.wait(Line::Applied, index, deadline, id, request),
-                }
-            }
-            Reader::Elsewhere(from, number) => {
-                cx.send(from, Body::Index(message::Index { number, index }).into());
-            }
-        }
+        let last = self.group.last();
+        let complete_at = *self.complete_at.get_or_insert(last);
+        self.is_incomplete = self.applied < complete_at.min(last);
     }
 
     // ---- answers ----------------------------------------------------------------------------------------------
 
-    fn answer(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, staleness: Option<Micros>) {
-        let newest = cx.chain(request.operation.key()).map(|chain| chain.newest());
-        let (version, value) = match newest {
-            Some(newest) => (Some(newest.id), newest.value.clone()),
-            None => (None, None),
-        };
-        // After a full copy a row may be newer than what is applied.
-        let index = self.applied.max(newest.map_or(0, |newest| newest.meta.0));
-        let receipt = Receipt {
-            staleness,
-            clock_bound: Micros(0),
-            ..cx.receipt(request.operation.level(), version)
-        };
-        let outcome = Outcome::Answered(PlainResponse::Value(value));
-        cx.reply(id, Response { outcome, index }, receipt);
-    }
-
-    fn reply_written(
-        &self,
-        cx: &mut Cx<'_>,
-        id: RequestId,
-        since: Micros,
-        index: u64,
-        version: Option<VersionId>,
-        existed: bool,
-    ) {
-        let receipt = Receipt {
-            staleness: Some(Micros(0)),
-            clock_bound: Micros(0),
-            waited: cx.now.monotonic.since(since),
-            ..cx.receipt(Level::Linearizable, version)
-        };
-        let outcome = Outcome::Answered(PlainResponse::Written { existed });
-        cx.reply(id, Response { outcome, index }, receipt);
-    }
-
-    fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
+    pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
         let index = self.applied;
         let receipt = cx.receipt(level, None);
         cx.reply(id, Response { outcome, index }, receipt);
     }
 
-    fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, why: String) {
+    pub(crate) fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, why: String) {
         self.reply(cx, id, level, Outcome::Answered(PlainResponse::Refused(why)));
     }
 
@@ -732,9 +504,7 @@ impl Dacian {
                 continue;
             };
             self.given_up += 1;
-            let why = "no majority of the replicas was reached in time".to_string();
-            let outcome = Outcome::Answered(PlainResponse::Unknown(why));
-            self.reply(cx, waiting.id, Level::Linearizable, outcome);
+            self.leave_open(cx, waiting, "no majority of the replicas was reached in time");
         }
         let mut late = Vec::new();
         let mut is_late = |reader: &mut Reader| match reader {
@@ -759,17 +529,9 @@ impl Dacian {
     }
 
     /// What the inputs of this turn ask for is done together, once.
-    fn flush_soon(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn flush_soon(&mut self, cx: &mut Cx<'_>) {
         if !std::mem::replace(&mut self.is_flushing, true) {
             cx.set_timer(Timer::Flush, Micros(0));
         }
-    }
-}
-
-/// The leader takes note of what an entry will put.
-fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, change: &Change) {
-    if let (true, Some(id)) = (change.puts, change.id()) {
-        let has_value = change.leaves_value();
-        ahead.insert(change.key(), Ahead { index, id, has_value });
     }
 }

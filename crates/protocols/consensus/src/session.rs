@@ -12,7 +12,7 @@ use crate::request::{Outcome, Request, Response};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, PlainRequest, PlainResponse,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, PlainRequest, PutOptions,
     Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 
@@ -84,7 +84,7 @@ struct Open {
 struct Part {
     key: Key,
     /// What is written; `None` for a read.
-    write: Option<Option<Bytes>>,
+    write: Option<Put>,
     value: Option<Bytes>,
     /// The highest index that was known of the partition when it was asked for first.
     since_index: u64,
@@ -94,6 +94,12 @@ struct Part {
     asked: u32,
     /// The replica that said that it is behind: the leader is asked instead.
     is_redirected: bool,
+}
+
+/// What is written.
+struct Put {
+    value: Option<Bytes>,
+    options: Option<Box<PutOptions>>,
 }
 
 /// When to ask again for a part of an operation.
@@ -219,8 +225,8 @@ impl DacianSession {
                 let need = self.seen.need(level, partition, &part.key);
                 (PlainRequest::Get(part.key.clone(), level), need)
             }
-            Some(value) => (
-                PlainRequest::Put(part.key.clone(), value.clone(), level, None),
+            Some(Put { value, options }) => (
+                PlainRequest::Put(part.key.clone(), value.clone(), level, options.clone()),
                 part.since_index,
             ),
         };
@@ -296,15 +302,22 @@ impl DacianSession {
                 self.seen.note(partition, &part.key, index, false);
                 part.value = value;
             }
-            Answer::Written { existed } => {
-                self.seen.note(partition, &part.key, index, true);
-                if part.write == Some(None) {
-                    // A delete says whether there was something: it has read the key.
+            Answer::Written { .. } | Answer::Replaced(_) | Answer::Unmet(_) if part.write.is_some() => {
+                let is_unmet = matches!(answer, Answer::Unmet(_));
+                if !is_unmet {
+                    self.seen.note(partition, &part.key, index, true);
+                }
+                // The answer says something of what was there before: the session has read the key. That of a plain put does not.
+                if part
+                    .write
+                    .as_ref()
+                    .is_some_and(|put| put.value.is_none() || put.options.is_some())
+                {
                     self.seen.note(partition, &part.key, index, false);
                 }
                 self.open.remove(&tag);
                 self.seen.shrink(&self.topology);
-                return cx.answer(tag, Answer::Written { existed }, Some(receipt));
+                return cx.answer(tag, answer, Some(receipt));
             }
             _ => {
                 let why = "the replica gives an answer to another question".to_string();
@@ -331,7 +344,7 @@ impl DacianSession {
 }
 
 impl Part {
-    fn new(key: Key, write: Option<Option<Bytes>>) -> Part {
+    fn new(key: Key, write: Option<Put>) -> Part {
         Part {
             key,
             write,
@@ -391,7 +404,9 @@ impl Session for DacianSession {
     ) {
         let (parts, is_many) = match operation {
             Operation::Get { key, .. } => (vec![Part::new(key, None)], false),
-            Operation::Put { key, value, .. } => (vec![Part::new(key, Some(value))], false),
+            Operation::Put {
+                key, value, options, ..
+            } => (vec![Part::new(key, Some(Put { value, options }))], false),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);
             }
@@ -440,7 +455,7 @@ impl Session for DacianSession {
                 known.index = known.index.max(response.index);
                 match response.outcome {
                     Outcome::Answered(answer) => {
-                        if matches!(answer, PlainResponse::Written { .. }) {
+                        if asked.write.is_some() {
                             known.leader = Some(from.replica());
                         }
                         let receipt = Receipt {

@@ -1,20 +1,22 @@
 //! The group itself: raft-rs, driven by a replica's inputs.
-use crate::log::Log;
-use crate::message::RaftMessage;
+use crate::log::{Log, Noted};
+use crate::memory::Memory;
+use crate::message::{Kind, RaftMessage};
 use crate::reads::{Lease, Round};
+use crate::timing::Timing;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, RawNode, ReadOnlyOption, StateRole};
 use siphasher::sip::SipHasher13;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use turnbuckle_core::{Context, Hlc, Micros, Protocol, Recovered, ReplicaId, ReplicaSet};
+use turnbuckle_core::{Applied, Context, Hlc, Journal, Micros, Protocol, Recovered, ReplicaId, ReplicaSet};
 
 /// The names under which a replica keeps the group's state beside the journal.
 const VOTE: &str = "raft.vote";
 const APPLIED: &str = "raft.applied";
 /// The entry before the first one of the journal.
-const PURGED: &str = "raft.purged";
+pub(crate) const PURGED: &str = "raft.purged";
 
 /// The most bytes of entries in one message, unless one entry alone has more.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -25,43 +27,6 @@ const UNCOMMITTED_BYTES: u64 = 64 << 20;
 
 /// While many entries are applied, every 256th index is noted.
 const NOTE_EVERY: u64 = 256;
-
-/// The times of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// How often a leader sends heartbeats. This is also the length of a tick.
-    pub heartbeat: Micros,
-    /// How long a replica waits for word of a leader, at least, before it wants to be elected. At most it waits for twice as long.
-    pub election: Micros,
-    /// By how much the rates of two clocks may differ, in millionths. A million: no leader has a lease.
-    pub drift: usize,
-}
-
-impl Timing {
-    /// The election timeout in ticks. With fewer than three, one lost heartbeat would cause an election.
-    fn election_ticks(&self) -> usize {
-        let ticks = self.election.0 / self.heartbeat.0.max(1);
-        usize::try_from(ticks).unwrap_or(usize::MAX).clamp(3, 10_000)
-    }
-
-    /// The election timeout: a number of ticks.
-    pub fn timeout(&self) -> Micros {
-        Micros(self.heartbeat.0 * self.election_ticks() as u64)
-    }
-
-    /// How long a lease lasts.
-    pub fn lease(&self) -> Micros {
-        let whole = self.timeout();
-        let lost = u128::from(whole.0) * self.drift.min(1_000_000) as u128 / 1_000_000;
-        Micros(whole.0 - lost as u64)
-    }
-
-    /// How long until the next tick: ticks are at multiples of their length, so that those of all groups of a node come together.
-    pub fn until_tick(&self, now: Micros) -> Micros {
-        let tick = self.heartbeat.0.max(1);
-        Micros(tick - now.0 % tick)
-    }
-}
 
 /// Bugs that are planted: each leaves out a rule. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +41,12 @@ pub struct Planted {
     pub votes_at_once: bool,
     /// Entries are not synced, if the keyspace's durability does not want it.
     pub syncs_nothing: bool,
+    /// A full copy counts as further than it is.
+    pub copies_ahead: bool,
+    /// A replica that has lost its directory takes part at once.
+    pub forgets_that_it_lost: bool,
+    /// A replica that is restarted drops the entries that it has not applied.
+    pub drops_entries: bool,
 }
 
 /// What a replica is in its group.
@@ -105,6 +76,8 @@ pub struct Committed {
     pub at: Proposed,
     /// What a protocol has proposed. Empty if it was a new leader's own entry.
     pub data: Bytes,
+    /// The newest timestamp in it.
+    pub newest: Hlc,
 }
 
 /// A round that is over.
@@ -118,21 +91,35 @@ pub struct Ended {
 
 /// One replica's part in a group.
 pub struct Group {
-    node: RawNode<Log>,
-    timing: Timing,
-    planted: Planted,
+    pub(crate) node: RawNode<Log>,
+    pub(crate) timing: Timing,
+    pub(crate) planted: Planted,
+    pub(crate) voters: ReplicaSet,
     seed: u64,
     /// The last term and vote that were kept.
     kept: (u64, u64),
     /// Committed entries that are not applied.
-    committed: VecDeque<Committed>,
+    pub(crate) committed: VecDeque<Committed>,
+    /// The last entry that is applied.
+    pub(crate) applied: Noted,
+    /// What it knows of its own promises.
+    pub(crate) memory: Memory,
+    /// Whether another replica had lost its promises when this one asked for its own.
+    pub(crate) lost_for_good: bool,
+    /// Messages to be sent behind everything that was staged so far.
+    pub(crate) to_send: Vec<RaftMessage>,
+    /// The replica of which a full copy is needed; and the one that was asked for it.
+    pub(crate) wanted_copy: Option<ReplicaId>,
+    pub(crate) copying: Option<ReplicaId>,
+    /// The number of ticks.
+    ticks: u64,
     round: Option<Round>,
     rounds: u64,
     lease: Lease,
     /// The index up to which this leader has told the others that entries are committed.
     told: u64,
     /// Until then it takes no part in elections: a leader that it has heard counts on that.
-    votes_from: Micros,
+    pub(crate) votes_from: Micros,
     /// Whether it has been part of the group before this start.
     is_restarted: bool,
     /// Why it takes no part, if its log cannot be used.
@@ -140,11 +127,11 @@ pub struct Group {
 }
 
 /// A replica's name in the group.
-fn id_of(replica: ReplicaId) -> u64 {
+pub(crate) fn id_of(replica: ReplicaId) -> u64 {
     u64::from(replica.0) + 1
 }
 
-fn replica_of(id: u64) -> Option<ReplicaId> {
+pub(crate) fn replica_of(id: u64) -> Option<ReplicaId> {
     let number = u16::try_from(id.checked_sub(1)?).ok()?;
     (number < ReplicaSet::MAX).then_some(ReplicaId(number))
 }
@@ -163,42 +150,44 @@ impl Group {
         seed: u64,
     ) -> Group {
         assert!(voters.contains(me), "a replica belongs to its group");
-        let journal = &recovered.journal;
-        let pair = |name| {
-            let bytes = recovered.named.get(name);
-            bytes.and_then(|bytes| take_pair(bytes)).unwrap_or_default()
+        let named = |name| recovered.named.get(name);
+        let kept = named(VOTE).and_then(|bytes| take_pair(bytes)).unwrap_or_default();
+        let noted = |name| {
+            named(name)
+                .and_then(|bytes| Noted::decode(bytes))
+                .unwrap_or_default()
         };
-        let kept = pair(VOTE);
-        let applied = pair(APPLIED);
-        let purged = pair(PURGED);
+        let (mut applied, before): (Noted, Noted) = (noted(APPLIED), noted(PURGED));
         let members = ConfState::from((voters.iter().map(id_of).collect::<Vec<_>>(), Vec::new()));
         let mut state = HardState::default();
-        (state.term, state.vote, state.commit) = (kept.0, kept.1, applied.0);
-        let first = journal.first();
-        let log = match Log::of(journal, purged.1, state.clone(), members.clone()) {
-            Ok(log) if first == purged.0 + 1 && first <= applied.0 + 1 && applied.0 < journal.next() => {
-                Ok(log)
-            }
-            Ok(_) => Err(format!(
-                "its log has the entries from {first} to {}, and {} are applied",
-                journal.next() - 1,
-                applied.0
-            )),
-            Err(error) => Err(format!("its log has an entry that does not decode: {error}")),
-        };
-        let (log, applied, broken) = match log {
-            Ok(log) => (log, applied.0, None),
+        (state.term, state.vote, state.commit) = (kept.0, kept.1, applied.index);
+        let journal = &recovered.journal;
+        let (mut log, broken) = match Log::of(journal, before, applied, state.clone(), members.clone()) {
+            Ok(log) => (log, None),
             Err(why) => {
                 state.commit = 0;
-                let empty = Log::of(&turnbuckle_core::Journal::default(), 0, state, members);
-                (empty.expect("nothing to decode"), 0, Some(why))
+                applied = Noted::default();
+                let empty = Log::of(&Journal::default(), applied, applied, state, members);
+                (empty.expect("there is nothing to decode"), Some(why))
             }
+        };
+        if planted.drops_entries {
+            log.truncate(applied.index + 1);
+        }
+        let has_lost = recovered.lacks_rows && !planted.forgets_that_it_lost;
+        let memory = match has_lost {
+            false => Memory::Whole,
+            true => Memory::Lost {
+                // An answer to a question of an earlier life answers none of this one.
+                number: seed >> 2,
+                heard: BTreeMap::new(),
+            },
         };
         let config = Config {
             id: id_of(me),
             election_tick: timing.election_ticks(),
             heartbeat_tick: 1,
-            applied,
+            applied: applied.index,
             max_size_per_msg: MESSAGE_BYTES,
             max_inflight_msgs: MESSAGES_UNDER_WAY,
             check_quorum: true,
@@ -214,9 +203,17 @@ impl Group {
             node: RawNode::new(&config, log, &logger).expect("the configuration is sound"),
             timing,
             planted,
+            voters,
             seed,
             kept,
             committed: VecDeque::new(),
+            applied,
+            memory,
+            lost_for_good: false,
+            to_send: Vec::new(),
+            wanted_copy: None,
+            copying: None,
+            ticks: 0,
             round: None,
             rounds: 0,
             lease: Lease::default(),
@@ -249,14 +246,27 @@ impl Group {
 
     /// A tick has passed. Call [`Group::handle_ready`] after it.
     pub fn tick(&mut self, now: Micros) {
+        self.ask_others();
         let raft = &self.node.raft;
         let would_campaign =
             self.role() != Role::Leader && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        if self.broken.is_some() || would_campaign && now < self.votes_from {
+        if self.broken.is_some() || self.has_lost() {
+            return;
+        }
+        if would_campaign && self.must_not_campaign(now) {
+            if !self.knows_its_promises() {
+                // It has heard no leader for long, and must not be one. As long as it names a leader, raft-rs lets it vote for nobody else.
+                let term = self.term();
+                self.node.raft.become_follower(term, raft::INVALID_ID);
+            }
             return;
         }
         self.node.tick();
         self.choose_timeout();
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(self.timing.election_ticks() as u64) {
+            self.offer_copies_again();
+        }
     }
 
     /// A message of another replica arrives. Call [`Group::handle_ready`] after it.
@@ -267,15 +277,35 @@ impl Group {
         if self.broken.is_some() || message.from != id_of(from) || message.to != self.node.raft.id {
             return Ok(());
         }
+        match message.kind() {
+            Kind::Question => {
+                self.on_question(message.from, message.number());
+                return Ok(());
+            }
+            Kind::Answer => {
+                self.on_answer(now, message.from, message.number(), message.answered());
+                return Ok(());
+            }
+            _ if self.has_lost() => return Ok(()),
+            _ => {}
+        }
         let Some(message) = message.into_raft() else {
             return Ok(());
         };
         let kind = message.get_msg_type();
-        let is_for_election = matches!(
-            kind,
-            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote | MessageType::MsgTimeoutNow
-        );
-        if is_for_election && now < self.votes_from {
+        let is_withheld = match kind {
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
+                self.must_not_vote(now, (message.log_term, message.index))
+            }
+            MessageType::MsgTimeoutNow => self.must_not_campaign(now),
+            _ => false,
+        };
+        if is_withheld {
+            return Ok(());
+        }
+        if kind == MessageType::MsgSnapshot {
+            self.on_snapshot(now, message);
+            self.choose_timeout();
             return Ok(());
         }
         self.check(&message)?;
@@ -307,7 +337,8 @@ impl Group {
                         message.index, message.log_term
                     ));
                 }
-                let committed = message.entries.iter().filter(|entry| entry.index <= committed);
+                let kept = log.first_index()..=committed;
+                let committed = message.entries.iter().filter(|entry| kept.contains(&entry.index));
                 for entry in committed {
                     if let Ok(term) = log.term(entry.index)
                         && term != entry.term
@@ -326,11 +357,6 @@ impl Group {
             )),
             _ => Ok(()),
         }
-    }
-
-    /// The link to a replica is down: what was sent to it may be lost.
-    pub fn lose(&mut self, replica: ReplicaId) {
-        self.node.report_unreachable(id_of(replica));
     }
 
     /// Proposes an entry. `newest` is the newest timestamp in it. Call [`Group::handle_ready`] after it; of several proposals, one call is enough. `None` if this replica
@@ -395,6 +421,11 @@ impl Group {
         let mut ended = Vec::new();
         while self.broken.is_none() && self.node.has_ready() {
             let mut ready = self.node.ready();
+            // A full copy is in place: see `restore`.
+            let is_restored = !ready.snapshot().is_empty();
+            if is_restored {
+                self.node.mut_store().restore(self.applied);
+            }
             // A leader's messages need not wait until its own entries are on disk: it is one of the majority like any other.
             for message in ready.take_messages() {
                 send(cx, message);
@@ -426,12 +457,19 @@ impl Group {
             let committed = ready.take_committed_entries();
             // Everything that is emitted from now on waits until it is on disk.
             let mut light = self.node.advance_append(ready);
+            if is_restored {
+                self.node.advance_apply_to(self.applied.index);
+            }
             for message in light.take_messages() {
                 send(cx, message);
             }
             let committed = committed.into_iter().chain(light.take_committed_entries());
             self.committed.extend(committed.map(Committed::new));
             self.choose_timeout();
+            self.remember();
+        }
+        for message in std::mem::take(&mut self.to_send) {
+            send_message(cx, message);
         }
         if self.round.is_some_and(|round| round.term != self.node.raft.term) || self.role() != Role::Leader {
             self.round = None;
@@ -461,12 +499,22 @@ impl Group {
     }
 
     /// Everything up to this entry is applied, and staged.
-    pub fn applied<P: Protocol>(&mut self, cx: &mut Context<'_, P>, up_to: Proposed) {
+    pub fn note<P: Protocol>(&mut self, cx: &mut Context<'_, P>, entry: &Committed) {
+        self.applied = Noted {
+            index: entry.at.index,
+            term: entry.at.term,
+            newest: entry.newest.max(self.applied.newest),
+        };
         // Whatever is not noted is applied once more after a restart.
-        if self.committed.is_empty() || up_to.index.is_multiple_of(NOTE_EVERY) {
-            cx.put_named(APPLIED, put_pair((up_to.index, up_to.term)));
+        if self.committed.is_empty() || entry.at.index.is_multiple_of(NOTE_EVERY) {
+            self.note_applied(cx);
         }
-        self.node.advance_apply_to(up_to.index);
+        self.node.advance_apply_to(entry.at.index);
+    }
+
+    pub(crate) fn note_applied<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        cx.put_named(APPLIED, self.applied.encode());
+        self.node.mut_store().applied(self.applied);
     }
 
     // ---- what it knows --------------------------------------------------------------------------------------
@@ -490,9 +538,25 @@ impl Group {
         self.node.raft.term
     }
 
+    /// The last entry that is applied.
+    pub fn applied(&self) -> Applied {
+        let Noted { index, term, .. } = self.applied;
+        Applied { index, term }
+    }
+
+    /// No entry that is applied has a newer timestamp.
+    pub fn applied_until(&self) -> Hlc {
+        self.applied.newest
+    }
+
     /// The index of the last entry that this replica knows to be committed.
     pub fn committed(&self) -> u64 {
         self.node.raft.raft_log.committed
+    }
+
+    /// The index of the first entry that is kept, or of the next one if none is.
+    pub fn first(&self) -> u64 {
+        self.node.store().first()
     }
 
     /// The index of the last entry.
@@ -521,9 +585,9 @@ impl Group {
 
     /// The newest timestamp of all entries in the log.
     pub fn newest(&self) -> Hlc {
-        let stamps = self.node.store().from(0);
-        let stamps = stamps.filter_map(|entry| entry.context[..].try_into().ok().map(u64::from_be_bytes));
-        Hlc(stamps.max().unwrap_or(0))
+        let log = self.node.store();
+        let stamps = log.from(0).map(stamp_of);
+        stamps.max().unwrap_or_default().max(log.before().newest)
     }
 
     /// Why this replica takes no part in the group, if it does not.
@@ -564,17 +628,32 @@ impl Committed {
                 index: entry.index,
                 term: entry.term,
             },
+            newest: stamp_of(&entry),
             data: entry.data,
         }
     }
+}
+
+/// The newest timestamp in an entry, or zero.
+pub(crate) fn stamp_of(entry: &Entry) -> Hlc {
+    Hlc(entry.context[..].try_into().map_or(0, u64::from_be_bytes))
 }
 
 fn send<P: Protocol>(cx: &mut Context<'_, P>, message: Message)
 where
     P::Message: From<RaftMessage>,
 {
+    if let Some(message) = RaftMessage::new(message) {
+        send_message(cx, message);
+    }
+}
+
+fn send_message<P: Protocol>(cx: &mut Context<'_, P>, message: RaftMessage)
+where
+    P::Message: From<RaftMessage>,
+{
     let to = replica_of(message.to).filter(|to| cx.others().contains(*to));
-    if let (Some(to), Some(message)) = (to, RaftMessage::new(message)) {
+    if let Some(to) = to {
         cx.send(cx.me.peer(to), message.into());
     }
 }

@@ -14,6 +14,8 @@
 //! - *Time*: a tick is a timer, at multiples of [`Timing::heartbeat`] by the replica's clock. So all groups of a node send their heartbeats in one turn of the event loop, in one
 //!   write for each peer. The election timeout is computed from the replica's seed and the term: a run is determined by its inputs.
 //! - *Reads* ([`Group::begin_round`], [`Group::has_lease`]): see [`mod@reads`].
+//! - *Entries that are dropped, and full copies* in the place of snapshots: see [`mod@copies`].
+//! - *Replicas that have lost their directories* take part again, under their names: see [`mod@memory`].
 //! - *Messages are checked* before raft-rs sees them ([`Group::hear`]): it panics at some that a sound peer never sends.
 //!
 //! ```text
@@ -24,9 +26,13 @@
 //!                                             v
 //!                                  committed entries, in order ---> the protocol applies them
 //! ```
+pub mod copies;
 mod group;
 mod log;
+pub mod memory;
 mod message;
 pub mod reads;
-pub use group::{Committed, Ended, Group, Planted, Proposed, Role, Timing};
+mod timing;
+pub use group::{Committed, Ended, Group, Planted, Proposed, Role};
 pub use message::{LogEntry, RaftMessage};
+pub use timing::Timing;

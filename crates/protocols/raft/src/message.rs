@@ -1,9 +1,11 @@
 //! The messages of a group, as they travel between replicas, and the entries of its log, as they are kept in the journal.
 //!
 //! raft-rs has encodings of its own, of an old library. They stay inside it.
+use crate::copies::empty_snapshot;
+use crate::memory::Place;
 use bytes::Bytes;
-use raft::eraftpb;
-use turnbuckle_core::{Hlc, Record};
+use raft::eraftpb::{self, ConfState};
+use turnbuckle_core::{Applied, Hlc, Record};
 
 /// A message between two replicas of a group.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -39,7 +41,7 @@ pub struct RaftMessage {
 /// The kinds of messages, by their names in raft-rs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
-enum Kind {
+pub(crate) enum Kind {
     None = 0,
     Append = 1,
     AppendResponse = 2,
@@ -50,6 +52,20 @@ enum Kind {
     TimeoutNow = 7,
     RequestPreVote = 8,
     RequestPreVoteResponse = 9,
+    Snapshot = 10,
+    /// raft-rs does not know these two: see [`crate::memory`].
+    Question = 11,
+    Answer = 12,
+}
+
+/// What a replica has, as it answers one that has lost what it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Answer {
+    pub term: u64,
+    /// The end of its log, or a later one that it is to reach.
+    pub last: Place,
+    /// Whether it has lost what it had, too.
+    pub has_lost: bool,
 }
 
 /// An entry of the log.
@@ -82,8 +98,9 @@ impl Kind {
             MsgTimeoutNow => Kind::TimeoutNow,
             MsgRequestPreVote => Kind::RequestPreVote,
             MsgRequestPreVoteResponse => Kind::RequestPreVoteResponse,
-            // Sessions ask the leader themselves, and full copies stand for snapshots.
-            MsgPropose | MsgReadIndex | MsgReadIndexResp | MsgTransferLeader | MsgSnapshot => return None,
+            MsgSnapshot => Kind::Snapshot,
+            // Sessions ask the leader themselves.
+            MsgPropose | MsgReadIndex | MsgReadIndexResp | MsgTransferLeader => return None,
             // They never leave a replica.
             MsgHup | MsgBeat | MsgUnreachable | MsgSnapStatus | MsgCheckQuorum => return None,
         })
@@ -92,7 +109,8 @@ impl Kind {
     fn in_raft(self) -> Option<eraftpb::MessageType> {
         use eraftpb::MessageType::*;
         Some(match self {
-            Kind::None => return None,
+            Kind::None | Kind::Question | Kind::Answer => return None,
+            Kind::Snapshot => MsgSnapshot,
             Kind::Append => MsgAppend,
             Kind::AppendResponse => MsgAppendResponse,
             Kind::RequestVote => MsgRequestVote,
@@ -110,6 +128,18 @@ impl RaftMessage {
     /// The message that raft-rs wants sent. `None` if replicas do not send each other such messages.
     pub(crate) fn new(message: eraftpb::Message) -> Option<RaftMessage> {
         let kind = Kind::of(message.get_msg_type())?;
+        if kind == Kind::Snapshot {
+            let metadata = message.get_snapshot().get_metadata();
+            return Some(RaftMessage {
+                kind: kind.into(),
+                from: message.from,
+                to: message.to,
+                term: message.term,
+                index: metadata.index,
+                log_term: metadata.term,
+                ..RaftMessage::default()
+            });
+        }
         Some(RaftMessage {
             kind: kind.into(),
             from: message.from,
@@ -130,6 +160,10 @@ impl RaftMessage {
     pub(crate) fn into_raft(self) -> Option<eraftpb::Message> {
         let mut message = eraftpb::Message::default();
         message.set_msg_type(self.kind().in_raft()?);
+        if self.kind() == Kind::Snapshot {
+            let (index, term) = (self.index, self.log_term);
+            message.set_snapshot(empty_snapshot(Applied { index, term }, ConfState::default()));
+        }
         message.from = self.from;
         message.to = self.to;
         message.term = self.term;
@@ -145,21 +179,72 @@ impl RaftMessage {
         Some(message)
     }
 
+    /// A follower tells its leader that it has everything up to an index.
+    pub(crate) fn has_up_to(from: u64, to: u64, term: u64, index: u64) -> RaftMessage {
+        RaftMessage {
+            kind: Kind::AppendResponse.into(),
+            from,
+            to,
+            term,
+            index,
+            commit: index,
+            ..RaftMessage::default()
+        }
+    }
+
+    /// A replica that has lost what it had asks another one. The number is the question's.
+    pub(crate) fn question(from: u64, to: u64, number: u64) -> RaftMessage {
+        RaftMessage {
+            kind: Kind::Question.into(),
+            from,
+            to,
+            commit: number,
+            ..RaftMessage::default()
+        }
+    }
+
+    /// The answer to the question of this number.
+    pub(crate) fn answer(from: u64, to: u64, number: u64, answer: Answer) -> RaftMessage {
+        RaftMessage {
+            kind: Kind::Answer.into(),
+            from,
+            to,
+            term: answer.term,
+            log_term: answer.last.0,
+            index: answer.last.1,
+            reject: answer.has_lost,
+            commit: number,
+            ..RaftMessage::default()
+        }
+    }
+
+    /// The number of a question, or of the question that this answers.
+    pub(crate) fn number(&self) -> u64 {
+        self.commit
+    }
+
+    /// What an answer says.
+    pub(crate) fn answered(&self) -> Answer {
+        Answer {
+            term: self.term,
+            last: (self.log_term, self.index),
+            has_lost: self.reject,
+        }
+    }
+
     /// Whether a replica that takes it may have to store something.
     pub fn has_entries(&self) -> bool {
         !self.entries.is_empty()
     }
 }
 
-/// Half of what a u64 can count: so the sum of two indexes does not overflow.
-const MAX_INDEX: u64 = u64::MAX / 2;
-
 impl Record for RaftMessage {
     const WHAT: &'static str = "a message of a Raft group";
 
     fn check(&self) -> Result<(), String> {
         let kind = self.kind();
-        if kind.in_raft().is_none() {
+        let is_of_raft = kind.in_raft().is_some();
+        if !is_of_raft && !matches!(kind, Kind::Question | Kind::Answer) {
             return Err(format!("a message of kind {}", self.kind));
         }
         let numbers = [
@@ -170,14 +255,26 @@ impl Record for RaftMessage {
             self.reject_hint,
             self.commit_term,
         ];
-        if let Some(number) = numbers.iter().find(|&&number| number > MAX_INDEX) {
+        if let Some(number) = numbers.iter().find(|&&number| number > Applied::MAX) {
             return Err(format!("the number {number}"));
         }
-        if self.term == 0 {
+        if self.term == 0 && is_of_raft {
             return Err("a message without a term".into());
         }
         if kind != Kind::Append && self.has_entries() {
             return Err(format!("{kind:?} with entries"));
+        }
+        if kind == Kind::Snapshot && (self.index == 0 || self.log_term == 0 || self.log_term > self.term) {
+            return Err(format!(
+                "a full copy up to entry {} of term {}",
+                self.index, self.log_term
+            ));
+        }
+        if kind == Kind::Answer && self.log_term > self.term {
+            return Err(format!(
+                "a log up to term {} in term {}",
+                self.log_term, self.term
+            ));
         }
         // raft-rs takes every entry that it does not have for one of term 0.
         if kind == Kind::Append && (self.index == 0) != (self.log_term == 0) {

@@ -42,6 +42,8 @@ fn copy_of(from: ReplicaId) -> CopyIn {
         is_partial: false,
         held: Vec::new(),
         answers: 0,
+        applied_index: 0,
+        applied_term: 0,
     };
     CopyIn::parse(from, &frame, &Topology::new(["a", "b", "c"], 1, 1)).expect("it is in order")
 }

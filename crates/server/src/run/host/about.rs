@@ -305,7 +305,7 @@ impl Host {
                 let levels = [keyspace.levels.read, keyspace.levels.write];
                 let by_level = levels.map(|level| level.replicas_needed(all)).into_iter().max();
                 let needed = match keyspace.protocol.descriptor().replication {
-                    Replication::Majority => all / 2 + 1,
+                    Replication::Majority | Replication::Consensus => all / 2 + 1,
                     Replication::Streams => by_level.unwrap_or(1),
                 };
                 let reached = servers().filter(|&server| is_reached(server)).count();

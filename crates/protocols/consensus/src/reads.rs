@@ -1,0 +1,200 @@
+//! Reads: what a replica must know before it answers, and whom it asks.
+//!
+//! A read at `linearizable` or `bounded(t)` waits for a *confirmed index*: everything that was acknowledged before the read is at or below it. The leader confirms its own by
+//! its lease, or by a round. Another replica asks the leader. One question, or one round, serves all readers that came before it left.
+//!
+//! ```text
+//!   reader --> unconfirmed --(question or round)--> asking --(index)--> waits for the index --> answer
+//! ```
+use crate::message::{self, Body};
+use crate::replica::{Asking, Cx, Dacian, Line, Reader};
+use crate::request::{Outcome, Request, Response};
+use turnbuckle_core::{Level, Micros, PlainResponse, Receipt, RequestId};
+use turnbuckle_raft::Role;
+
+/// Everything that was acknowledged before a question left has at most this index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fresh {
+    pub departed: Micros,
+    pub index: u64,
+}
+
+impl Dacian {
+    /// A read, at the level that its operation names.
+    pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let now = cx.now.monotonic;
+        match request.operation.level() {
+            _ if request.is_confirmed => self.answer(cx, id, request, Some(Micros(0))),
+            Level::Linearizable => self.confirm(cx, Reader::Here(id, request, now)),
+            Level::Bounded(bound) => match self.staleness(now) {
+                Some(staleness) if staleness <= bound => self.answer(cx, id, request, Some(staleness)),
+                _ => self.confirm(cx, Reader::Here(id, request, now)),
+            },
+            _ if request.index <= self.applied || self.config.bugs.ignores_seen => {
+                let staleness = self.staleness(now);
+                self.answer(cx, id, request, staleness);
+            }
+            _ => {
+                let wait = match self.group.role() {
+                    Role::Leader => self.config.patience,
+                    Role::Follower | Role::Candidate => self.config.redirect,
+                };
+                cx.wait(Line::Applied, request.index, now + wait, id, request);
+            }
+        }
+    }
+
+    /// A read has waited for an index for too long.
+    pub(crate) fn is_behind(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let level = request.operation.level();
+        if request.is_confirmed || self.group.role() == Role::Leader {
+            let why = format!(
+                "the replica has applied {} of {} entries that the read must reflect",
+                self.applied, request.index
+            );
+            self.given_up += 1;
+            return self.refuse(cx, id, level, why);
+        }
+        self.redirected += 1;
+        self.reply(cx, id, level, Outcome::Behind(self.group.leader()));
+    }
+
+    // ---- confirmed indexes -------------------------------------------------------------------------------------
+
+    /// How stale this replica is, as far as it can prove that by itself.
+    pub(crate) fn staleness(&self, now: Micros) -> Option<Micros> {
+        if self.group.has_lease(now) && self.group.committed() <= self.applied {
+            return Some(Micros(0));
+        }
+        let fresh = self.fresh.filter(|fresh| fresh.index <= self.applied)?;
+        Some(now.since(fresh.departed))
+    }
+
+    /// A reader wants to know which index reflects everything that was acknowledged before now.
+    pub(crate) fn confirm(&mut self, cx: &mut Cx<'_>, reader: Reader) {
+        if self.group.has_lease(cx.now.monotonic) {
+            let index = self.group.committed();
+            return self.go_on_reading(cx, reader, index);
+        }
+        if let Reader::Elsewhere(from, _) = reader {
+            // It waits for its last question only.
+            let is_same = |other: &Reader| matches!(other, Reader::Elsewhere(other, _) if *other == from);
+            self.unconfirmed.retain(|other| !is_same(other));
+        }
+        self.unconfirmed.push(reader);
+        self.flush_soon(cx);
+    }
+
+    /// Begins a round, or asks the leader, for all readers that wait.
+    pub(crate) fn ask(&mut self, cx: &mut Cx<'_>) {
+        if self.unconfirmed.is_empty() || self.asking.is_some() {
+            return;
+        }
+        let now = cx.now.monotonic;
+        let (number, leader) = match (self.group.role(), self.group.leader()) {
+            (Role::Leader, _) => match self.group.begin_round(now) {
+                Some(round) => (round, None),
+                // It begins once an entry of this term is committed.
+                None => return,
+            },
+            (_, Some(leader)) if cx.others().contains(leader) => {
+                self.questions += 1;
+                cx.send(cx.me.peer(leader), Body::AskIndex(self.questions).into());
+                (self.questions, Some(leader))
+            }
+            _ => return,
+        };
+        self.asking = Some(Asking {
+            number,
+            departed: now,
+            leader,
+            term: self.group.term(),
+            readers: std::mem::take(&mut self.unconfirmed),
+        });
+    }
+
+    /// Whether there is a leader that knows what is committed, or may know it.
+    pub(crate) fn may_ask(&self, cx: &Cx<'_>) -> bool {
+        match self.group.leader() {
+            Some(leader) if leader == cx.me.replica() => self.group.knows_committed(),
+            leader => leader.is_some(),
+        }
+    }
+
+    /// Asks again for the readers of a question or round that will not be answered.
+    pub(crate) fn ask_again(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        let (term, leader) = (self.group.term(), self.group.leader());
+        let leads = self.group.role() == Role::Leader;
+        // The question or the answer may be lost.
+        let wait = self.config.election.min(Micros(self.config.patience.0 / 2));
+        let is_over = |asking: &mut Asking| match asking.leader {
+            None => !leads || asking.term != term,
+            Some(asked) => leader != Some(asked) || now >= asking.departed + wait,
+        };
+        if let Some(asking) = self.asking.take_if(is_over) {
+            self.unconfirmed.extend(asking.readers);
+        }
+        if !leads {
+            // Another leader is asked for what these want to know.
+            self.unconfirmed
+                .retain(|reader| matches!(reader, Reader::Here(..)));
+        }
+        if !self.unconfirmed.is_empty() && self.asking.is_none() {
+            self.flush_soon(cx);
+        }
+    }
+
+    pub(crate) fn on_confirmed(&mut self, cx: &mut Cx<'_>, asking: Asking, index: u64) {
+        if self.fresh.is_none_or(|fresh| fresh.departed < asking.departed) {
+            let departed = match self.config.bugs.stamps_at_arrival {
+                true => cx.now.monotonic,
+                false => asking.departed,
+            };
+            self.fresh = Some(Fresh { departed, index });
+        }
+        for reader in asking.readers {
+            self.go_on_reading(cx, reader, index);
+        }
+    }
+
+    pub(crate) fn go_on_reading(&mut self, cx: &mut Cx<'_>, reader: Reader, index: u64) {
+        match reader {
+            Reader::Here(id, mut request, since) => {
+                request.is_confirmed = true;
+                request.index = index;
+                let deadline = since + self.config.patience;
+                match index <= self.applied {
+                    true => cx.run_again(id, request),
+                    false => cx.wait(Line::Applied, index, deadline, id, request),
+                }
+            }
+            Reader::Elsewhere(from, number) => {
+                cx.send(from, Body::Index(message::Index { number, index }).into());
+            }
+        }
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: RequestId,
+        request: Request,
+        staleness: Option<Micros>,
+    ) {
+        let newest = cx.chain(request.operation.key()).map(|chain| chain.newest());
+        let (version, value) = match newest {
+            Some(newest) => (Some(newest.id), newest.value.clone()),
+            None => (None, None),
+        };
+        // After a full copy a row may be newer than what is applied.
+        let index = self.applied.max(newest.map_or(0, |newest| newest.meta.0));
+        let receipt = Receipt {
+            staleness,
+            clock_bound: Micros(0),
+            ..cx.receipt(request.operation.level(), version)
+        };
+        let outcome = Outcome::Answered(PlainResponse::Value(value));
+        cx.reply(id, Response { outcome, index }, receipt);
+    }
+}

@@ -1,0 +1,171 @@
+//! Writes: carried out by the leader when it proposes them, and answered when their entries are applied.
+//!
+//! The leader tests a write's condition, and finds the value before it, on what is applied and what it has proposed since ([`Ahead`]). If it remains the leader, the entries come in
+//! exactly this order. If it does not, the entry is not committed, and nobody is told what it said.
+//!
+//! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
+use crate::change::{Change, Found};
+use crate::replica::{Cx, Dacian, Waiting};
+use crate::request::{Outcome, Request, Response};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use turnbuckle_core::{Key, Level, Micros, PlainRequest, PlainResponse, Receipt, RequestId, VersionId};
+use turnbuckle_raft::{Committed, Proposed, Role};
+
+/// What a key will have when an entry is applied.
+pub(crate) struct Ahead {
+    pub index: u64,
+    pub id: VersionId,
+    pub value: Option<Bytes>,
+}
+
+impl Dacian {
+    /// A write, which only a leader carries out.
+    pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let level = request.operation.level();
+        if request.is_repeated {
+            // What was proposed in this turn is not in the log before.
+            self.handle_ready(cx);
+        }
+        if self.group.role() != Role::Leader {
+            let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
+            return self.reply(cx, id, level, Outcome::NotLeader(leader));
+        }
+        if request.is_repeated && !self.config.bugs.writes_twice {
+            if let Some((at, change)) = self.find(&request) {
+                return self.attach(cx, id, at, change);
+            }
+            if request.index + 1 < self.group.first() {
+                let why = "the entries among which the write would be are not kept any more".to_string();
+                let outcome = Outcome::Answered(PlainResponse::Unknown(why));
+                return self.reply(cx, id, level, outcome);
+            }
+        }
+        let PlainRequest::Put(key, value, _, options) = request.operation else {
+            return;
+        };
+        let found = self.there(cx, &key);
+        let change = Change::of(request.by, &key, value, options.as_deref(), found, || VersionId {
+            at: cx.stamp(),
+            replica: cx.me.replica(),
+        });
+        let stamped = change.id().filter(|_| change.puts);
+        let newest = stamped.map(|version| version.at).unwrap_or_default();
+        let Some(at) = self.group.propose(newest, change.encode()) else {
+            let why = "too many writes wait for a majority of the replicas".to_string();
+            return self.refuse(cx, id, level, why);
+        };
+        note_ahead(&mut self.ahead, at.index, change);
+        self.wait_for(cx, at, id);
+        self.flush_soon(cx);
+    }
+
+    /// What the key has at the end of the leader's log.
+    fn there(&self, cx: &Cx<'_>, key: &Key) -> Found {
+        if let Some(ahead) = self.ahead.get(key) {
+            return Found {
+                id: Some(ahead.id),
+                value: ahead.value.clone(),
+            };
+        }
+        let newest = cx.chain(key).map(|chain| chain.newest());
+        Found {
+            id: newest.map(|newest| newest.id),
+            value: newest.and_then(|newest| newest.value.clone()),
+        }
+    }
+
+    /// A client waits for an entry.
+    fn wait_for(&mut self, cx: &mut Cx<'_>, at: Proposed, id: RequestId) {
+        let waiting = Waiting {
+            id,
+            term: at.term,
+            since: cx.now.monotonic,
+        };
+        if let Some(before) = self.proposed.insert(at.index, waiting) {
+            // Its session has asked again; or its entry was replaced here, and another replica may still have it.
+            self.leave_open(cx, before, "the replica waits for another entry at its place");
+        }
+    }
+
+    /// It is not known what becomes of an operation.
+    pub(crate) fn leave_open(&mut self, cx: &mut Cx<'_>, waiting: Waiting, why: &str) {
+        let outcome = Outcome::Answered(PlainResponse::Unknown(why.to_string()));
+        self.reply(cx, waiting.id, Level::Linearizable, outcome);
+    }
+
+    // ---- asked for again --------------------------------------------------------------------------------------
+
+    /// The entry of an operation that is asked for again.
+    fn find(&self, request: &Request) -> Option<(Proposed, Change)> {
+        let entries = self.group.entries(request.index + 1).rev();
+        let mut changes = entries.filter_map(|entry| Some((entry.at, Change::decode(entry.data).ok()?)));
+        changes.find(|(_, change)| change.by() == request.by)
+    }
+
+    /// The client waits for an entry that is there already.
+    fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, at: Proposed, change: Change) {
+        if at.index <= self.applied {
+            return self.reply_written(cx, id, cx.now.monotonic, at.index, &change);
+        }
+        self.wait_for(cx, at, id);
+    }
+
+    // ---- applied ----------------------------------------------------------------------------------------------
+
+    /// Applies a committed entry, and answers the client that waits for it.
+    pub(crate) fn apply_one(&mut self, cx: &mut Cx<'_>, entry: &Committed) {
+        let at = entry.at;
+        let waiting = self.proposed.remove(&at.index);
+        let change = match Change::decode(entry.data.clone()) {
+            Ok(change) if !entry.data.is_empty() => change,
+            // A new leader's own entry.
+            _ => {
+                if let Some(waiting) = waiting {
+                    self.lost_its_place(cx, waiting);
+                }
+                return;
+            }
+        };
+        // The answer needs the entry on disk, and not its effect here: that can be applied again.
+        match waiting {
+            Some(waiting) if waiting.term == at.term => {
+                self.reply_written(cx, waiting.id, waiting.since, at.index, &change);
+            }
+            Some(waiting) => self.lost_its_place(cx, waiting),
+            None => {}
+        }
+        let key = change.key();
+        if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
+            self.ahead.remove(&key);
+        }
+        if let Some(version) = change.into_version(at.index) {
+            cx.put(key, version);
+        }
+    }
+
+    /// Another leader's entry is where this replica has proposed one. So that one will never be committed.
+    fn lost_its_place(&mut self, cx: &mut Cx<'_>, waiting: Waiting) {
+        let outcome = Outcome::NotLeader(self.group.leader());
+        self.reply(cx, waiting.id, Level::Linearizable, outcome);
+    }
+
+    fn reply_written(&self, cx: &mut Cx<'_>, id: RequestId, since: Micros, index: u64, change: &Change) {
+        let receipt = Receipt {
+            staleness: Some(Micros(0)),
+            clock_bound: Micros(0),
+            waited: cx.now.monotonic.since(since),
+            ..cx.receipt(Level::Linearizable, change.id())
+        };
+        let outcome = Outcome::Answered(change.response());
+        cx.reply(id, Response { outcome, index }, receipt);
+    }
+}
+
+/// The leader takes note of what an entry will put.
+pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, change: Change) {
+    if let (true, Some(id)) = (change.puts, change.id()) {
+        let (key, value) = (change.key(), change.into_value());
+        ahead.insert(key, Ahead { index, id, value });
+    }
+}

@@ -1,0 +1,185 @@
+//! Entries that are dropped, and replicas that have missed them.
+//!
+//! Applied entries are kept for two reasons only: a replica that lags needs them, and a write that is asked for again is looked for among them. So each replica keeps the
+//! last of them ([`Group::purge`]). If a follower needs an entry that its leader has dropped, the leader says so (raft-rs sends a snapshot message; this one is
+//! empty). The follower then asks the driver for a full copy of the leader. The copy is taken after that, so it is further than what the leader has dropped. It streams while both
+//! serve. When it is in place, the log begins behind it ([`Group::restore`]).
+//!
+//! ```text
+//!   leader   log 40..90, applied 88        follower   log 1..17
+//!     |-- entries before 40 are dropped -->  |
+//!     | <------------ wants a full copy ---  |
+//!     |-- rows, as of 95 or later ---------> |  in place: applied 95, the log is empty, its next entry is 96
+//!     | <------------ has everything to 95 - |
+//!     |-- entries from 96 -----------------> |
+//! ```
+//!
+//! Rows of a copy may be newer than what it says. That does no harm: entries are applied to newer rows, and change nothing there.
+use crate::group::{Group, PURGED, Role, id_of, replica_of};
+use crate::log::Noted;
+use crate::message::RaftMessage;
+use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
+use raft::{INVALID_ID, ProgressState, SnapshotStatus, StateRole};
+use turnbuckle_core::{Applied, Context, Hlc, Micros, Protocol, ReplicaId};
+
+/// The most bytes of applied entries that are kept.
+const KEPT_BYTES: u64 = 64 << 20;
+/// While a follower takes a full copy, its leader keeps this many times as much.
+const FOR_COPIES: u64 = 8;
+
+/// A snapshot with nothing in it but its place.
+pub(crate) fn empty_snapshot(at: Applied, members: ConfState) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    metadata.index = at.index;
+    metadata.term = at.term;
+    metadata.set_conf_state(members);
+    snapshot
+}
+
+impl Group {
+    // ---- dropped ----------------------------------------------------------------------------------------------
+
+    /// Drops applied entries, but the last `keep`, and fewer if they take more than 64 MiB. While followers take full copies, up to eight times as much is kept for them.
+    /// Entries are dropped many at a time.
+    pub fn purge<P: Protocol>(&mut self, cx: &mut Context<'_, P>, keep: u64) {
+        let (journal, applied) = (cx.journal(), self.applied.index);
+        let first = journal.first();
+        let times = match self.feeds_copies() {
+            true => FOR_COPIES,
+            false => 1,
+        };
+        let keep = keep.saturating_mul(times);
+        let slack = keep / 8;
+        let is_many = (applied + 1).saturating_sub(first) > keep + slack;
+        let is_large = journal.bytes() > KEPT_BYTES * times;
+        let mut until = match is_many {
+            true => applied + 1 - keep,
+            false => first,
+        };
+        if is_large {
+            // Half of them are dropped.
+            let mut bytes = journal.bytes();
+            for (index, entry) in journal.from(first).take_while(|(index, _)| *index <= applied) {
+                if bytes <= KEPT_BYTES * times / 2 {
+                    break;
+                }
+                bytes -= entry.len() as u64;
+                until = until.max(index + 1);
+            }
+        }
+        if until <= first {
+            return;
+        }
+        // After a restart the entries begin behind what is applied, or before.
+        self.note_applied(cx);
+        let before = self.node.mut_store().purge(until);
+        cx.put_named(PURGED, before.encode());
+        cx.purge(until);
+    }
+
+    fn feeds_copies(&self) -> bool {
+        let mut progress = self.node.raft.prs().iter();
+        self.role() == Role::Leader && progress.any(|(_, progress)| progress.state == ProgressState::Snapshot)
+    }
+
+    /// Every entry up to the one of this timestamp is applied here, and dropped: none of them is ever applied again.
+    pub fn dropped_until(&self) -> Hlc {
+        self.node.store().before().newest
+    }
+
+    // ---- missed -----------------------------------------------------------------------------------------------
+
+    /// The leader has dropped entries that this replica needs.
+    pub(crate) fn on_snapshot(&mut self, now: Micros, message: Message) {
+        let (index, leader) = (message.get_snapshot().get_metadata().index, message.from);
+        // The leader is heard.
+        let mut heartbeat = Message::default();
+        heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+        (heartbeat.from, heartbeat.to, heartbeat.term) = (message.from, message.to, message.term);
+        if message.term < self.node.raft.term || self.node.step(heartbeat).is_err() {
+            return;
+        }
+        self.votes_from = self.votes_from.max(now + self.timing.timeout());
+        if index <= self.committed() {
+            return self.tell_committed(leader);
+        }
+        let leader = replica_of(leader);
+        if self.copying != leader {
+            (self.wanted_copy, self.copying) = (leader, leader);
+        }
+    }
+
+    /// Tells a leader that waits for a full copy to be in place how far this replica is.
+    fn tell_committed(&mut self, leader: u64) {
+        let raft = &self.node.raft;
+        let told = RaftMessage::has_up_to(raft.id, leader, raft.term, raft.raft_log.committed);
+        self.to_send.push(told);
+    }
+
+    /// The replica of which this one needs a full copy. It is returned once.
+    pub fn take_wanted_copy(&mut self) -> Option<ReplicaId> {
+        self.wanted_copy.take()
+    }
+
+    /// A full copy is in place that has the effects of everything up to `at`, and nothing stamped after `newest` that is not among those. Returns whether this replica is
+    /// further now: then nothing up to `at` is applied any more. Call [`Group::handle_ready`] after it.
+    pub fn restore<P: Protocol>(&mut self, cx: &mut Context<'_, P>, at: Applied, newest: Hlc) -> bool {
+        if self.broken().is_some() || self.has_lost() || self.role() == Role::Leader || at.index == 0 {
+            return false;
+        }
+        self.copying = None;
+        let leader = self.node.raft.leader_id;
+        let is_further = at.index > self.committed() && self.begin_behind(cx, at, newest);
+        if leader != INVALID_ID && leader != self.node.raft.id {
+            self.tell_committed(leader);
+        }
+        is_further
+    }
+
+    /// The log begins behind `at`. Returns false if it has that entry already, which is then committed: the entries up to it are applied like any others.
+    fn begin_behind<P: Protocol>(&mut self, cx: &mut Context<'_, P>, mut at: Applied, newest: Hlc) -> bool {
+        if self.node.raft.state != StateRole::Follower {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, INVALID_ID);
+        }
+        if self.planted.copies_ahead {
+            at.index += 2;
+        }
+        let members = self.node.store().members();
+        if !self.node.raft.restore(empty_snapshot(at, members)) {
+            return false;
+        }
+        self.committed.clear();
+        let first = cx.journal().first();
+        cx.truncate(first);
+        cx.purge(at.index + 1);
+        let Applied { index, term } = at;
+        self.applied = Noted { index, term, newest };
+        self.note_applied(cx);
+        cx.put_named(PURGED, self.applied.encode());
+        true
+    }
+
+    /// A leader tells those again that are to take a full copy: it may not have been heard.
+    pub(crate) fn offer_copies_again(&mut self) {
+        let followers = self.node.raft.prs().iter();
+        let taking: Vec<u64> = followers
+            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in taking {
+            self.node.report_snapshot(id, SnapshotStatus::Failure);
+        }
+    }
+
+    // ---- links ------------------------------------------------------------------------------------------------
+
+    /// The link to a replica is down: what was sent to it may be lost.
+    pub fn lose(&mut self, replica: ReplicaId) {
+        let id = id_of(replica);
+        self.node.report_unreachable(id);
+        // If it was to take a full copy, it is told again.
+        self.node.report_snapshot(id, SnapshotStatus::Failure);
+    }
+}

@@ -1,0 +1,181 @@
+//! A replica that has lost what it had promised.
+//!
+//! A replica makes two kinds of promises: it votes for at most one candidate in a term, and it has the entries that it has acknowledged. The group counts on
+//! both. If its data directory is lost or damaged, the replica has forgotten them. If it then took part at once, it could vote a second time, or elect a
+//! leader without an entry that it helped to commit.
+//!
+//! So it first asks *all* other replicas what they have, and takes no part until all have answered.
+//!
+//! - **Its term** becomes the highest of their terms, and it votes for nobody in that term. Whoever it has voted for, and whoever it has followed, had
+//!   noted the term before, and is one of the others.
+//! - **It votes only for candidates whose logs are as far as the furthest log that it was told of**, and wants to be elected only when its own is. An entry that it has
+//!   acknowledged was sent by a leader, which had it, and is one of the others. A later leader may have replaced the entry there, but only if it was not
+//!   committed; and then the leader's log is further, because its last term is higher.
+//! - It takes entries like any other replica, and acknowledges those that are on its disk.
+//!
+//! ```text
+//!   c, empty     |-- what do you have? --> a, b
+//!                |<- term 7, log up to (6, 120) -- a
+//!                |<- term 7, log up to (7, 124) -- b      c: term 7, no vote
+//!                |<- entries 1 to 130 ----------- b (leads)     as soon as c has (7, 124), it may be elected
+//! ```
+//!
+//! A majority of answers would not do: the leader that has sent the entry may be the one that is missing. A leader that is asked counts none of the entries any
+//! more that the replica had before ([`Group::lose_progress`]).
+//!
+//! **If others have lost theirs, too,** they say so, and their word counts for nothing. What only they had is lost. If all have, the group is new: nobody has ever
+//! promised anything, or nobody knows.
+use crate::group::{Group, id_of};
+use crate::message::{Answer, RaftMessage};
+use std::collections::BTreeMap;
+use turnbuckle_core::Micros;
+
+/// What a replica knows of its own promises.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// All of them.
+    Whole,
+    /// None: it asks the others.
+    Lost {
+        /// The number of its question.
+        number: u64,
+        /// What the others have answered, by their names.
+        heard: BTreeMap<u64, Answer>,
+    },
+    /// It knows its term, and how far its log may have been: the term of the last entry, and its index.
+    Behind(Place),
+}
+
+/// The end of a log: the term and the index of its last entry. Of two logs, the one whose end is higher is further (section 3.6.1 of the dissertation).
+pub(crate) type Place = (u64, u64);
+
+impl Group {
+    /// Whether it may not take part: it has lost what it promised, and some replica has not answered.
+    pub(crate) fn has_lost(&self) -> bool {
+        matches!(self.memory, Memory::Lost { .. })
+    }
+
+    /// Whether it knows all that it has promised: nothing keeps it from voting.
+    pub fn knows_its_promises(&self) -> bool {
+        matches!(self.memory, Memory::Whole)
+    }
+
+    /// Whether another replica had lost its promises as well when this one asked for its own.
+    pub fn has_lost_for_good(&self) -> bool {
+        self.lost_for_good
+    }
+
+    /// Asks those that have not answered. Called at each tick.
+    pub(crate) fn ask_others(&mut self) {
+        let Memory::Lost { number, heard } = &self.memory else {
+            return;
+        };
+        let me = self.node.raft.id;
+        let silent = self.others().filter(|other| !heard.contains_key(other));
+        let questions: Vec<RaftMessage> = silent
+            .map(|other| RaftMessage::question(me, other, *number))
+            .collect();
+        self.to_send.extend(questions);
+    }
+
+    /// Another replica has lost what it promised, and asks.
+    pub(crate) fn on_question(&mut self, from: u64, number: u64) {
+        self.lose_progress(from);
+        let answer = match &self.memory {
+            Memory::Lost { .. } => Answer {
+                has_lost: true,
+                ..Answer::default()
+            },
+            Memory::Whole => self.answer(),
+            Memory::Behind(place) => Answer {
+                last: self.last_place().max(*place),
+                ..self.answer()
+            },
+        };
+        let answer = RaftMessage::answer(self.node.raft.id, from, number, answer);
+        self.to_send.push(answer);
+    }
+
+    fn answer(&self) -> Answer {
+        Answer {
+            term: self.node.raft.term,
+            last: self.last_place(),
+            has_lost: false,
+        }
+    }
+
+    /// Another replica has answered.
+    pub(crate) fn on_answer(&mut self, now: Micros, from: u64, to: u64, answer: Answer) {
+        let Memory::Lost { number, heard } = &mut self.memory else {
+            return;
+        };
+        if *number != to {
+            return;
+        }
+        heard.insert(from, answer);
+        let heard = std::mem::take(heard);
+        if self.others().any(|other| !heard.contains_key(&other)) {
+            self.memory = Memory::Lost { number: to, heard };
+            return;
+        }
+        let term = heard.values().map(|answer| answer.term).max().unwrap_or(0);
+        let last = heard.values().map(|answer| answer.last).max().unwrap_or_default();
+        self.lost_for_good = heard.values().any(|answer| answer.has_lost);
+        self.memory = Memory::Behind(last);
+        if term > 0 {
+            self.node.raft.become_follower(term, raft::INVALID_ID);
+            // It may have voted in this term. A vote for itself is one for nobody else.
+            self.node.raft.vote = self.node.raft.id;
+        }
+        // It may have heard a leader just before.
+        self.votes_from = self.votes_from.max(now + self.timing.timeout());
+        self.remember();
+    }
+
+    /// Its log may be far enough by now.
+    pub(crate) fn remember(&mut self) {
+        if let Memory::Behind(place) = self.memory
+            && self.last_place() >= place
+        {
+            self.memory = Memory::Whole;
+        }
+    }
+
+    /// Whether it must not want to be elected.
+    pub(crate) fn must_not_campaign(&self, now: Micros) -> bool {
+        now < self.votes_from || !self.knows_its_promises()
+    }
+
+    /// Whether it must not vote for a candidate whose log ends there.
+    pub(crate) fn must_not_vote(&self, now: Micros, candidate: Place) -> bool {
+        let is_behind = match self.memory {
+            Memory::Whole => false,
+            Memory::Lost { .. } => true,
+            Memory::Behind(place) => candidate < place,
+        };
+        now < self.votes_from || is_behind
+    }
+
+    fn last_place(&self) -> Place {
+        let log = &self.node.raft.raft_log;
+        (log.last_term(), log.last_index())
+    }
+
+    fn others(&self) -> impl Iterator<Item = u64> + use<> {
+        let me = self.node.raft.id;
+        let all: Vec<u64> = self.voters.iter().map(id_of).collect();
+        all.into_iter().filter(move |&other| other != me)
+    }
+
+    /// A leader forgets which entries a replica had.
+    fn lose_progress(&mut self, id: u64) {
+        if let Some(progress) = self.node.raft.mut_prs().get_mut(id) {
+            (
+                progress.matched,
+                progress.committed_index,
+                progress.pending_snapshot,
+            ) = (0, 0, 0);
+            progress.become_probe();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The times of a group.
+use turnbuckle_core::Micros;
+
+/// The times of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// How often a leader sends heartbeats. This is also the length of a tick.
+    pub heartbeat: Micros,
+    /// How long a replica waits for word of a leader, at least, before it wants to be elected. At most it waits for twice as long.
+    pub election: Micros,
+    /// By how much the rates of two clocks may differ, in millionths. A million: no leader has a lease.
+    pub drift: usize,
+}
+
+impl Timing {
+    /// The election timeout in ticks. With fewer than three, one lost heartbeat would cause an election.
+    pub(crate) fn election_ticks(&self) -> usize {
+        let ticks = self.election.0 / self.heartbeat.0.max(1);
+        usize::try_from(ticks).unwrap_or(usize::MAX).clamp(3, 10_000)
+    }
+
+    /// The election timeout: a number of ticks.
+    pub fn timeout(&self) -> Micros {
+        Micros(self.heartbeat.0 * self.election_ticks() as u64)
+    }
+
+    /// How long a lease lasts.
+    pub fn lease(&self) -> Micros {
+        let whole = self.timeout();
+        let lost = u128::from(whole.0) * self.drift.min(1_000_000) as u128 / 1_000_000;
+        Micros(whole.0 - lost as u64)
+    }
+
+    /// How long until the next tick: ticks are at multiples of their length, so that those of all groups of a node come together.
+    pub fn until_tick(&self, now: Micros) -> Micros {
+        let tick = self.heartbeat.0.max(1);
+        Micros(tick - now.0 % tick)
+    }
+}
