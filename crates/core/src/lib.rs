@@ -32,7 +32,7 @@ pub use promise::{Promise, PromisedOrder};
 mod protocol;
 pub use protocol::{Completeness, Context, Forgotten, Protocol, Recovered, RequestId, Write};
 mod receipt;
-pub use receipt::{Freshness, Hidden, Proof, QuorumProof, Receipt, Route};
+pub use receipt::{Basis, ConsensusProof, Freshness, Hidden, Proof, QuorumProof, Receipt, Route};
 mod put_options;
 pub use put_options::{Condition, Expiry, PutOptions, Unmet};
 mod replica;

@@ -52,6 +52,53 @@ pub enum Proof {
     },
     /// Quorum keyspaces.
     Quorum(QuorumProof),
+    /// Consensus keyspaces.
+    Consensus(ConsensusProof),
+}
+
+/// The place of an answer in the order of everything that happens in a partition, and how it was known to be fresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConsensusProof {
+    /// A term of the partition's leaders: that of the entry, for a write; the one in which the replica was, for a read.
+    pub term: u64,
+    /// A write: the index of its entry. A read: the answer has the effects of all entries up to this index.
+    pub index: u64,
+    /// How the answer was known to be fresh.
+    pub basis: Basis,
+    /// How often other replicas were asked before, which did not lead or were behind.
+    pub redirects: u32,
+}
+
+/// How an answer of a consensus keyspace was known to be fresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Basis {
+    /// A majority has the operation's own entry.
+    Entry,
+    /// The leader had a lease: no other replica could be elected.
+    Lease,
+    /// A majority told the leader that it still followed it.
+    Round,
+    /// The replica had asked the leader, which knew by its lease or by a round.
+    Leader,
+    /// Nothing was asked.
+    #[default]
+    Nothing,
+}
+
+impl Basis {
+    /// All, with their names in receipts.
+    pub const ALL: [(Basis, &str); 5] = [
+        (Basis::Entry, "entry"),
+        (Basis::Lease, "lease"),
+        (Basis::Round, "round"),
+        (Basis::Leader, "leader"),
+        (Basis::Nothing, "nothing"),
+    ];
+
+    /// Its name in receipts.
+    pub fn name(self) -> &'static str {
+        Basis::ALL[self as usize].1
+    }
 }
 
 /// How replicas took part in an answer of a quorum keyspace.
@@ -131,6 +178,11 @@ impl Proof {
                     (_, other) => other,
                 },
             }),
+            (Proof::Consensus(one), Proof::Consensus(other)) => Proof::Consensus(ConsensusProof {
+                basis: one.basis.max(other.basis),
+                redirects: one.redirects.saturating_add(other.redirects),
+                ..other
+            }),
             // Only receipts of one keyspace are merged.
             (Proof::Plain, proof) | (proof, _) => proof,
         }
@@ -142,7 +194,7 @@ impl Receipt {
     pub fn covers(&self) -> usize {
         match &self.proof {
             Proof::Quorum(quorum) => usize::from(quorum.covers),
-            Proof::Plain | Proof::Causal { .. } => 1,
+            Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) => 1,
         }
     }
 
@@ -164,7 +216,7 @@ impl Receipt {
     pub fn copies(&self) -> usize {
         match &self.proof {
             Proof::Quorum(quorum) => quorum.answered.len(),
-            Proof::Plain | Proof::Causal { .. } => 1,
+            Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) => 1,
         }
     }
 

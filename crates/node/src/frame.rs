@@ -9,8 +9,8 @@ use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Freshness, Hidden, Level, Micros, Proof, QuorumProof, Receipt, ReplicaSet, Route, ServerId,
-    SiteId, Topology, Vector, VersionId,
+    BadFrame, Basis, ConsensusProof, Freshness, Hidden, Level, Micros, Proof, QuorumProof, Receipt,
+    ReplicaSet, Route, ServerId, SiteId, Topology, Vector, VersionId,
 };
 use turnbuckle_replication::{
     CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
@@ -134,6 +134,51 @@ pub(crate) struct ReceiptFrame {
     causal: Option<CausalFrame>,
     #[prost(message, optional, tag = "11")]
     quorum: Option<QuorumFrame>,
+    #[prost(message, optional, tag = "12")]
+    consensus: Option<ConsensusFrame>,
+}
+
+/// The place of an answer of a consensus keyspace, and how it was known to be fresh.
+#[derive(Clone, PartialEq, Message)]
+struct ConsensusFrame {
+    #[prost(uint64, tag = "1")]
+    term: u64,
+    #[prost(uint64, tag = "2")]
+    index: u64,
+    /// Its place in [`Basis::ALL`].
+    #[prost(uint32, tag = "3")]
+    basis: u32,
+    #[prost(uint32, tag = "4")]
+    redirects: u32,
+}
+
+impl From<&ConsensusProof> for ConsensusFrame {
+    fn from(proof: &ConsensusProof) -> ConsensusFrame {
+        ConsensusFrame {
+            term: proof.term,
+            index: proof.index,
+            basis: proof.basis as u32,
+            redirects: proof.redirects,
+        }
+    }
+}
+
+impl ConsensusFrame {
+    fn decode(&self) -> Result<ConsensusProof, BadFrame> {
+        let basis = Basis::ALL.get(self.basis as usize);
+        let bad = || {
+            BadFrame::new(
+                "what an answer of a consensus keyspace rests on",
+                self.basis.to_string(),
+            )
+        };
+        Ok(ConsensusProof {
+            term: self.term,
+            index: self.index,
+            basis: basis.ok_or_else(bad)?.0,
+            redirects: self.redirects,
+        })
+    }
 }
 
 /// How replicas took part in an answer of a quorum keyspace.
@@ -348,10 +393,14 @@ impl From<&Receipt> for ReceiptFrame {
             siblings: receipt.siblings,
             quorum: match &receipt.proof {
                 Proof::Quorum(quorum) => Some(quorum.into()),
-                Proof::Plain | Proof::Causal { .. } => None,
+                Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) => None,
+            },
+            consensus: match &receipt.proof {
+                Proof::Consensus(proof) => Some(proof.into()),
+                Proof::Plain | Proof::Causal { .. } | Proof::Quorum(_) => None,
             },
             causal: match &receipt.proof {
-                Proof::Plain | Proof::Quorum(_) => None,
+                Proof::Plain | Proof::Quorum(_) | Proof::Consensus(_) => None,
                 Proof::Causal { cut, hidden } => Some(CausalFrame {
                     cut: cut_to_frames(&cut.entries().collect::<Vec<_>>()),
                     hidden: hidden.versions,
@@ -374,10 +423,11 @@ impl ReceiptFrame {
             })
             .transpose()
         };
-        let proof = match (self.causal, &self.quorum) {
-            (None, None) => Proof::Plain,
-            (None, Some(quorum)) => Proof::Quorum(quorum.decode(topology)?),
-            (Some(causal), _) => {
+        let proof = match (self.causal, &self.quorum, &self.consensus) {
+            (None, None, None) => Proof::Plain,
+            (None, None, Some(consensus)) => Proof::Consensus(consensus.decode()?),
+            (None, Some(quorum), _) => Proof::Quorum(quorum.decode(topology)?),
+            (Some(causal), ..) => {
                 let cut = cut_from_frames(&causal.cut)?;
                 topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
                 Proof::Causal {

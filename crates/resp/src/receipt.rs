@@ -2,16 +2,18 @@
 use crate::{Backend, Writer};
 use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId};
 
-/// How many fields a receipt has, and how many more a receipt of a causal or a quorum keyspace has.
+/// How many fields a receipt has, and how many more a receipt of a causal, a quorum or a consensus keyspace has.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 const QUORUM_FIELDS: usize = 6;
+const CONSENSUS_FIELDS: usize = 4;
 
 fn fields(receipt: &Receipt) -> usize {
     match receipt.proof {
         Proof::Plain => FIELDS,
         Proof::Causal { .. } => FIELDS + CAUSAL_FIELDS,
         Proof::Quorum(_) => FIELDS + QUORUM_FIELDS,
+        Proof::Consensus(_) => FIELDS + CONSENSUS_FIELDS,
     }
 }
 
@@ -75,6 +77,18 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
             writer.bulk(b"hidden_newest");
             let newest = hidden.newest.map(name);
             writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
+        }
+        Proof::Consensus(proof) => {
+            let numbers = [
+                ("term", proof.term),
+                ("index", proof.index),
+                ("redirects", proof.redirects.into()),
+            ];
+            for (field, number) in numbers {
+                writer.bulk(field.as_bytes());
+                writer.integer(i64::try_from(number).unwrap_or(i64::MAX));
+            }
+            text(writer, "basis", proof.basis.name());
         }
         Proof::Quorum(quorum) => {
             let freshness = quorum.freshness.as_deref();

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros, Operation, Proof,
+    Answer, Basis, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros, Operation, Proof,
     Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Vector, VersionId, Wanted,
 };
 use turnbuckle_node::NodeId;
@@ -13,7 +13,7 @@ use turnbuckle_node::NodeId;
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1 or "2,2,1"] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
-///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [PARAMETER=VALUE]
+///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [drifts="PPM,.."] [PARAMETER=VALUE]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | siblings SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
@@ -365,6 +365,17 @@ impl<S: Session> Script<S> {
                     hidden: Hidden { versions: count, .. },
                     ..
                 } => format!("; {count} newer that cannot be seen yet"),
+                Proof::Consensus(proof) => {
+                    let redirects = match proof.redirects {
+                        0 => String::new(),
+                        redirects => format!(" after {redirects} redirects"),
+                    };
+                    let basis = match proof.basis {
+                        Basis::Nothing => String::new(),
+                        basis => format!(" by {}", basis.name()),
+                    };
+                    format!("; entry {} of term {}{basis}{redirects}", proof.index, proof.term)
+                }
                 Proof::Quorum(quorum) => {
                     let topology = world.topology();
                     let names = |replicas: ReplicaSet| {
@@ -519,6 +530,10 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "chunk" => options.chunk_bytes = value.parse()?,
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
         "disk" => options.disk = crate::Span::fixed(value.parse()?),
+        "drifts" => {
+            let drifts = value.split(',').map(str::parse);
+            options.clock_drifts_ppm = drifts.collect::<Result<_, _>>()?;
+        }
         "steady" => options.steady_clocks = value.parse()?,
         "shrink" => options.shrink = value.parse::<std::num::NonZeroU32>()?.get(),
         "batch" => options.batch_keys = value.parse()?,

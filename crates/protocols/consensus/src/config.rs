@@ -56,10 +56,6 @@ impl Bugs {
 
 pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
-        "trusts_belief",
-        "a leader that was deposed and does not know it answers a linearizable read with old data",
-    ),
-    Bug::new(
         "keeps_no_votes",
         "a replica that was restarted votes once more in the same term, and the term has two leaders",
     ),

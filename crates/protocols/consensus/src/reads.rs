@@ -9,7 +9,7 @@
 use crate::message::{self, Body};
 use crate::replica::{Asking, Cx, Dacian, Line, Reader};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{Level, Micros, PlainResponse, Receipt, RequestId};
+use turnbuckle_core::{Basis, Level, Micros, PlainResponse, Receipt, RequestId};
 use turnbuckle_raft::Role;
 
 /// Everything that was acknowledged before a question left has at most this index.
@@ -17,6 +17,8 @@ use turnbuckle_raft::Role;
 pub(crate) struct Fresh {
     pub departed: Micros,
     pub index: u64,
+    /// By what it is known.
+    pub basis: Basis,
 }
 
 impl Dacian {
@@ -24,15 +26,18 @@ impl Dacian {
     pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let now = cx.now.monotonic;
         match request.operation.level() {
-            _ if request.is_confirmed => self.answer(cx, id, request, Some(Micros(0))),
+            _ if request.confirmed.is_some() => {
+                let basis = request.confirmed.unwrap_or_default();
+                self.answer(cx, id, request, Some((Micros(0), basis)));
+            }
             Level::Linearizable => self.confirm(cx, Reader::Here(id, request, now)),
             Level::Bounded(bound) => match self.staleness(now) {
-                Some(staleness) if staleness <= bound => self.answer(cx, id, request, Some(staleness)),
+                Some(proven) if proven.0 <= bound => self.answer(cx, id, request, Some(proven)),
                 _ => self.confirm(cx, Reader::Here(id, request, now)),
             },
             _ if request.index <= self.applied || self.config.bugs.ignores_seen => {
-                let staleness = self.staleness(now);
-                self.answer(cx, id, request, staleness);
+                let proven = self.staleness(now);
+                self.answer(cx, id, request, proven);
             }
             _ => {
                 let wait = match self.group.role() {
@@ -47,7 +52,7 @@ impl Dacian {
     /// A read has waited for an index for too long.
     pub(crate) fn is_behind(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let level = request.operation.level();
-        if request.is_confirmed || self.group.role() == Role::Leader {
+        if request.confirmed.is_some() || self.group.role() == Role::Leader {
             let why = format!(
                 "the replica has applied {} of {} entries that the read must reflect",
                 self.applied, request.index
@@ -61,20 +66,21 @@ impl Dacian {
 
     // ---- confirmed indexes -------------------------------------------------------------------------------------
 
-    /// How stale this replica is, as far as it can prove that by itself.
-    pub(crate) fn staleness(&self, now: Micros) -> Option<Micros> {
+    /// How stale this replica is, as far as it can prove that by itself, and by what.
+    pub(crate) fn staleness(&self, now: Micros) -> Option<(Micros, Basis)> {
         if self.group.has_lease(now) && self.group.committed() <= self.applied {
-            return Some(Micros(0));
+            return Some((Micros(0), Basis::Lease));
         }
         let fresh = self.fresh.filter(|fresh| fresh.index <= self.applied)?;
-        Some(now.since(fresh.departed))
+        Some((now.since(fresh.departed), fresh.basis))
     }
 
     /// A reader wants to know which index reflects everything that was acknowledged before now.
     pub(crate) fn confirm(&mut self, cx: &mut Cx<'_>, reader: Reader) {
         if self.group.has_lease(cx.now.monotonic) {
+            self.is_lease_used = true;
             let index = self.group.committed();
-            return self.go_on_reading(cx, reader, index);
+            return self.go_on_reading(cx, reader, index, Basis::Lease);
         }
         if let Reader::Elsewhere(from, _) = reader {
             // It waits for its last question only.
@@ -87,9 +93,21 @@ impl Dacian {
 
     /// Begins a round, or asks the leader, for all readers that wait.
     pub(crate) fn ask(&mut self, cx: &mut Cx<'_>) {
-        if self.unconfirmed.is_empty() || self.asking.is_some() {
+        if self.asking.is_some() || self.unconfirmed.is_empty() {
             return;
         }
+        self.begin_asking(cx);
+    }
+
+    /// At each tick, a leader whose lease was used since the last one renews it: so reads need not wait for a round while clients go on reading.
+    pub(crate) fn renew_lease(&mut self, cx: &mut Cx<'_>) {
+        let is_used = std::mem::take(&mut self.is_lease_used);
+        if is_used && self.asking.is_none() && self.group.role() == Role::Leader {
+            self.begin_asking(cx);
+        }
+    }
+
+    fn begin_asking(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now.monotonic;
         let (number, leader) = match (self.group.role(), self.group.leader()) {
             (Role::Leader, _) => match self.group.begin_round(now) {
@@ -146,22 +164,30 @@ impl Dacian {
     }
 
     pub(crate) fn on_confirmed(&mut self, cx: &mut Cx<'_>, asking: Asking, index: u64) {
+        let basis = match asking.leader {
+            Some(_) => Basis::Leader,
+            None => Basis::Round,
+        };
         if self.fresh.is_none_or(|fresh| fresh.departed < asking.departed) {
             let departed = match self.config.bugs.stamps_at_arrival {
                 true => cx.now.monotonic,
                 false => asking.departed,
             };
-            self.fresh = Some(Fresh { departed, index });
+            self.fresh = Some(Fresh {
+                departed,
+                index,
+                basis,
+            });
         }
         for reader in asking.readers {
-            self.go_on_reading(cx, reader, index);
+            self.go_on_reading(cx, reader, index, basis);
         }
     }
 
-    pub(crate) fn go_on_reading(&mut self, cx: &mut Cx<'_>, reader: Reader, index: u64) {
+    fn go_on_reading(&mut self, cx: &mut Cx<'_>, reader: Reader, index: u64, basis: Basis) {
         match reader {
             Reader::Here(id, mut request, since) => {
-                request.is_confirmed = true;
+                request.confirmed = Some(basis);
                 request.index = index;
                 let deadline = since + self.config.patience;
                 match index <= self.applied {
@@ -175,13 +201,8 @@ impl Dacian {
         }
     }
 
-    pub(crate) fn answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: RequestId,
-        request: Request,
-        staleness: Option<Micros>,
-    ) {
+    /// Answers a read from what is applied here. `proven`: how fresh that is, and by what.
+    fn answer(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, proven: Option<(Micros, Basis)>) {
         let newest = cx.chain(request.operation.key()).map(|chain| chain.newest());
         let (version, value) = match newest {
             Some(newest) => (Some(newest.id), newest.value.clone()),
@@ -189,9 +210,11 @@ impl Dacian {
         };
         // After a full copy a row may be newer than what is applied.
         let index = self.applied.max(newest.map_or(0, |newest| newest.meta.0));
+        let (staleness, basis) = proven.unzip();
         let receipt = Receipt {
             staleness,
             clock_bound: Micros(0),
+            proof: self.proof(index, basis.unwrap_or_default()),
             ..cx.receipt(request.operation.level(), version)
         };
         let outcome = Outcome::Answered(PlainResponse::Value(value));

@@ -7,9 +7,9 @@ use crate::request::{Outcome, Request, Response};
 use crate::writes::{Ahead, note_ahead};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Applied, Bug, Completeness, Context, Descriptor, Hlc, Key, Level, Metric, Micros, Now, Parameter,
-    PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId, ReplicaSet, Replication, RequestId,
-    ServerId, Topology, Vitals,
+    Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, Hlc, Key, Level, Metric, Micros,
+    Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered, ReplicaId, ReplicaSet,
+    Replication, RequestId, ServerId, Topology, Vitals,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role};
 
@@ -37,6 +37,8 @@ pub struct Dacian {
     pub(crate) unconfirmed: Vec<Reader>,
     /// The question or the round under way, and the reads that it is for.
     pub(crate) asking: Option<Asking>,
+    /// Whether a read was answered by the lease since the last tick.
+    pub(crate) is_lease_used: bool,
     /// The replicas of the partition.
     replicas: ReplicaSet,
     /// The number of the last question.
@@ -124,6 +126,14 @@ impl Protocol for Dacian {
             "How often a replica here was elected as the leader of its group.",
             |replica, _| Reading::Count(replica.elections),
         ),
+        Metric::new("raft_groups_led", "Groups whose leader is here.", |replica, _| {
+            Reading::Count(u64::from(replica.group.role() == Role::Leader))
+        }),
+        Metric::new(
+            "raft_groups_without_leader",
+            "Groups whose replica here knows no leader.",
+            |replica, _| Reading::Count(u64::from(replica.group.leader().is_none())),
+        ),
         Metric::new(
             "raft_entries_to_apply",
             "Entries that are committed and not applied here.",
@@ -141,7 +151,7 @@ impl Protocol for Dacian {
         ),
         Metric::new(
             "raft_replicas_without_memory",
-            "Replicas here that have lost their directory and do not vote before they know what they had promised.",
+            "Replicas here that have lost their directory, and that do not know yet what they had promised.",
             |replica, _| Reading::Count(u64::from(!replica.group.knows_its_promises())),
         ),
         Metric::new(
@@ -150,12 +160,12 @@ impl Protocol for Dacian {
             |replica, _| Reading::Count(replica.faults),
         ),
         Metric::new(
-            "reads_redirected_total",
+            "raft_reads_redirected_total",
             "Reads that went to the leader because the replica here was behind what they needed.",
             |replica, _| Reading::Count(replica.redirected),
         ),
         Metric::new(
-            "operations_given_up_total",
+            "raft_given_up_total",
             "Operations that failed because no leader or no majority of the replicas was reached in time.",
             |replica, _| Reading::Count(replica.given_up),
         ),
@@ -177,6 +187,8 @@ impl Protocol for Dacian {
         seed: u64,
     ) -> Dacian {
         let voters = topology.replicas_of(me.partition);
+        // So the groups of a node do not all want to be elected at the same time.
+        let seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(me.partition.into()));
         let group = Group::open(
             config.timing(),
             config.bugs.raft,
@@ -188,6 +200,7 @@ impl Protocol for Dacian {
         Dacian {
             config: config.clone(),
             replicas: voters,
+            is_lease_used: false,
             applied: group.committed(),
             group,
             fetching: None,
@@ -271,6 +284,7 @@ impl Protocol for Dacian {
             Timer::Tick => {
                 self.group.tick(cx.now.monotonic);
                 self.give_up(cx);
+                self.renew_lease(cx);
                 self.handle_ready(cx);
                 self.ask_again(cx);
                 let timing = self.config.timing();
@@ -354,8 +368,13 @@ impl Protocol for Dacian {
 
     fn vitals(&self, _: Now) -> Vitals {
         let reads = self.unconfirmed.len() + self.asking.as_ref().map_or(0, |asking| asking.readers.len());
+        let waits = self.is_incomplete
+            || self.group.leader().is_none()
+            || self.group.has_followers_behind()
+            || self.applied < self.group.committed();
         Vitals {
-            under_way: (self.proposed.len() + reads) as u64,
+            under_way: (self.proposed.len() + reads + usize::from(waits)) as u64,
+            is_filling: self.is_incomplete,
             is_outdated: self.group.broken().is_some(),
             ..Vitals::default()
         }
@@ -479,6 +498,15 @@ impl Dacian {
     }
 
     // ---- answers ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn proof(&self, index: u64, basis: Basis) -> Proof {
+        Proof::Consensus(ConsensusProof {
+            term: self.group.term(),
+            index,
+            basis,
+            redirects: 0,
+        })
+    }
 
     pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
         let index = self.applied;

@@ -1,7 +1,7 @@
 //! What a session asks of a replica, and what it is told.
 use crate::change::{Index, OperationName};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Meta, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, Wire};
+use turnbuckle_core::{BadFrame, Basis, Hlc, Meta, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, Wire};
 
 /// One operation on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub struct Request {
     pub index: u64,
     /// Whether the operation may have been carried out already.
     pub is_repeated: bool,
-    /// Not sent: the read may be answered when its index is applied, because a leader has confirmed that this reflects everything that was acknowledged before it.
-    pub(crate) is_confirmed: bool,
+    /// Not sent: the read may be answered when its index is applied, because a leader has confirmed that this reflects everything that was acknowledged before it; and how.
+    pub(crate) confirmed: Option<Basis>,
 }
 
 /// The answer to a [`Request`].
@@ -77,7 +77,7 @@ impl Wire for Request {
             by,
             index,
             is_repeated,
-            is_confirmed: false,
+            confirmed: None,
         })
     }
 

@@ -12,8 +12,8 @@ use crate::request::{Outcome, Request, Response};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, PlainRequest, PutOptions,
-    Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadFrame, BadToken, ConsensusProof, Failure, Key, Level, Levels, Micros, Operation, PlainRequest,
+    Proof, PutOptions, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 
 const READS: &[Level] = &[
@@ -235,7 +235,7 @@ impl DacianSession {
             by: OperationName::new(self.id, tag),
             index,
             is_repeated: part.is_doubtful,
-            is_confirmed: false,
+            confirmed: None,
         };
         cx.ask(tag, number, server, request);
     }
@@ -343,6 +343,13 @@ impl DacianSession {
     }
 }
 
+fn redirected(proof: Proof, redirects: u32) -> Proof {
+    match proof {
+        Proof::Consensus(proof) => Proof::Consensus(ConsensusProof { redirects, ..proof }),
+        proof => proof,
+    }
+}
+
 impl Part {
     fn new(key: Key, write: Option<Put>) -> Part {
         Part {
@@ -366,7 +373,7 @@ impl Session for DacianSession {
         reads: READS,
         writes: &[Level::Linearizable],
     };
-    /// A write that is asked for again must not come behind a later one.
+    /// The writes of a session are seen in their order, also those to different partitions, and a write that is asked for again does not come behind a later one.
     const OVERLAPS: bool = false;
 
     fn open(config: &DacianConfig, _: SiteId, topology: Topology, id: SessionId) -> DacianSession {
@@ -458,7 +465,9 @@ impl Session for DacianSession {
                         if asked.write.is_some() {
                             known.leader = Some(from.replica());
                         }
+                        let redirects = asked.asked.saturating_sub(1);
                         let receipt = Receipt {
+                            proof: redirected(receipt.proof, redirects),
                             asked: open.level.into(),
                             given: open.level,
                             ..receipt

@@ -9,7 +9,9 @@ use crate::replica::{Cx, Dacian, Waiting};
 use crate::request::{Outcome, Request, Response};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Key, Level, Micros, PlainRequest, PlainResponse, Receipt, RequestId, VersionId};
+use turnbuckle_core::{
+    Basis, Key, Level, Micros, PlainRequest, PlainResponse, Receipt, RequestId, VersionId,
+};
 use turnbuckle_raft::{Committed, Proposed, Role};
 
 /// What a key will have when an entry is applied.
@@ -155,6 +157,7 @@ impl Dacian {
             staleness: Some(Micros(0)),
             clock_bound: Micros(0),
             waited: cx.now.monotonic.since(since),
+            proof: self.proof(index, Basis::Entry),
             ..cx.receipt(Level::Linearizable, change.id())
         };
         let outcome = Outcome::Answered(change.response());

@@ -138,10 +138,10 @@ fn every_planted_bug_is_found() {
     let (linearizable, two) = (Level::Linearizable, Keys::Two);
     let known = [
         ("keeps_no_votes", linearizable, two, 1..=50),
-        ("syncs_nothing", linearizable, two, 730..=736),
-        ("copies_ahead", linearizable, two, 50..=60),
-        ("forgets_that_it_lost", linearizable, two, 310..=316),
-        ("drops_entries", linearizable, two, 30..=40),
+        ("syncs_nothing", linearizable, two, 105..=110),
+        ("copies_ahead", linearizable, two, 85..=92),
+        ("forgets_that_it_lost", linearizable, two, 228..=234),
+        ("drops_entries", linearizable, two, 75..=80),
         ("writes_twice", linearizable, two, 1..=50),
         ("stamps_at_arrival", bounded, two, 1..=50),
         ("ignores_seen", Level::PerKeyCausal, two, 1..=50),

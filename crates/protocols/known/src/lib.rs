@@ -6,6 +6,7 @@
 use std::{fmt, str::FromStr};
 use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
+use turnbuckle_consensus::DacianSession;
 use turnbuckle_core::{
     BadSetting, Bug, Descriptor, Given, Level, Levels, Members, ParameterLine, Protocol, Session, Settings,
     Value,
@@ -13,7 +14,7 @@ use turnbuckle_core::{
 use turnbuckle_quorum::{QuorumSession, SiblingsSession};
 
 /// The kinds of keyspaces. A cluster without a configuration has a keyspace of each kind, and a new connection is in the first.
-pub const KINDS: &[&str] = &["causal", "eventual", "quorum"];
+pub const KINDS: &[&str] = &["causal", "eventual", "quorum", "consensus"];
 
 /// Defines [`KnownProtocol`], from a line for each protocol. The name of a kind of keyspace stands for its first protocol.
 macro_rules! protocols {
@@ -66,6 +67,8 @@ protocols! {
         turnbuckle_causal::CausalSpartanXConfig::published;
     /// COPS.
     Cops = "cops", of kind "causal": CopsSession;
+    /// Each partition is a Raft group, and each read says how fresh it must be.
+    Dacian = "dacian", of kind "consensus": DacianSession;
     /// Last writer wins, and nothing more.
     Eventual = "eventual", of kind "eventual": EventualSession;
     /// GentleRain.

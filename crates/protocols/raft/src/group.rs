@@ -549,6 +549,16 @@ impl Group {
         self.applied.newest
     }
 
+    /// Whether this replica leads, and some other one lacks an entry, or has not said that it knows what is committed.
+    pub fn has_followers_behind(&self) -> bool {
+        let committed = self.committed();
+        let me = self.node.raft.id;
+        let mut followers = self.node.raft.prs().iter().filter(|&(&id, _)| id != me);
+        self.role() == Role::Leader
+            && followers
+                .any(|(_, follower)| follower.matched < self.last() || follower.committed_index < committed)
+    }
+
     /// The index of the last entry that this replica knows to be committed.
     pub fn committed(&self) -> u64 {
         self.node.raft.raft_log.committed

@@ -34,6 +34,11 @@ fn the_page_on_siblings_shows_what_the_shell_prints() {
     check("docs/protocols/quorum-siblings.md");
 }
 
+#[test]
+fn the_page_on_dacian_shows_what_the_shell_prints() {
+    check("docs/protocols/dacian.md");
+}
+
 /// What the demo of a page has that others do not.
 fn options(name: &str) -> &'static [&'static str] {
     match name {
