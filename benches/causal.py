@@ -56,9 +56,9 @@ def free_ports(count):
 class Cluster:
     """Ends with the `with` block, whatever happens in it."""
 
-    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}):
+    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}, partitions=PARTITIONS):
         """A keyspace's protocol has its name, unless `protocols` says something else: the protocol, and parameters in TOML."""
-        self.binary, self.keyspaces, self.durability, self.protocols = binary, keyspaces, durability, protocols
+        self.binary, self.keyspaces, self.durability, self.protocols, self.partitions = binary, keyspaces, durability, protocols, partitions
         self.names = [f"{site}{number + 1}" for site in SITES for number in range(nodes_per_site)]
         self.processes = []
 
@@ -86,19 +86,30 @@ class Cluster:
                          f'peer = "127.0.0.1:{peer[name]}"\nadmin = "127.0.0.1:{self.admin[name]}"\ndata = "{name}"')
         for keyspace in self.keyspaces:
             protocol, parameters = self.protocols.get(keyspace, (keyspace, ""))
-            lines.append(f'[[keyspace]]\nname = "{keyspace}"\nprotocol = "{protocol}"\npartitions = {PARTITIONS}\n'
+            lines.append(f'[[keyspace]]\nname = "{keyspace}"\nprotocol = "{protocol}"\npartitions = {self.partitions}\n'
                          f'durability = "{self.durability}"\nparameters = {{ {parameters} }}')
-        file = pathlib.Path(self.directory, "cluster.toml")
-        file.write_text("\n\n".join(lines))
+        pathlib.Path(self.directory, "cluster.toml").write_text("\n\n".join(lines))
         for name in self.names:
-            self.processes.append(subprocess.Popen(
-                [self.binary, "start", "--config", file, "--node", name],
-                stdout=subprocess.DEVNULL, env={**os.environ, "TURNBUCKLE_LOG": "warn"}))
+            self.processes.append(self.process(name))
         deadline = time.monotonic() + 20
         while not all(self.is_connected(name) for name in self.names):
             if time.monotonic() > deadline:
                 raise SystemExit("the cluster does not come up; its messages are above")
             time.sleep(0.02)
+
+    def process(self, name):
+        return subprocess.Popen([self.binary, "start", "--config", pathlib.Path(self.directory, "cluster.toml"), "--node", name],
+                                stdout=subprocess.DEVNULL, env={**os.environ, "TURNBUCKLE_LOG": "warn"})
+
+    def end(self, name, number):
+        """Sends a signal to a node, and waits until it has ended."""
+        process = self.processes[self.names.index(name)]
+        process.send_signal(number)
+        process.wait(timeout=30)
+
+    def begin(self, name):
+        """Starts a node again."""
+        self.processes[self.names.index(name)] = self.process(name)
 
     def stop(self):
         for process in self.processes:

@@ -30,7 +30,9 @@ pub use plain::{PlainProtocol, PlainRequest, PlainResponse, PlainSession};
 mod promise;
 pub use promise::{Promise, PromisedOrder};
 mod protocol;
-pub use protocol::{Completeness, Context, Forgotten, Protocol, Recovered, RequestId, Write};
+pub use protocol::{
+    Completeness, Context, Forgotten, GroupStatus, Protocol, Recovered, RequestId, Wish, Write,
+};
 mod receipt;
 pub use receipt::{Basis, ConsensusProof, Freshness, Hidden, Proof, QuorumProof, Receipt, Route};
 mod put_options;

@@ -186,6 +186,16 @@ pub trait Protocol: Sized + Send + 'static {
         Completeness::Whole
     }
 
+    // ---- leaders ----------------------------------------------------------------------------------------------------
+
+    /// An operator, or the end of this replica's node, wants something of it.
+    fn on_wish(&mut self, _: &mut Context<'_, Self>, _wish: Wish) {}
+
+    /// If the replicas of a partition elect a leader: what this one knows of that.
+    fn group(&self) -> Option<GroupStatus> {
+        None
+    }
+
     // ---- monitoring and tests ---------------------------------------------------------------------------------------
 
     /// Whether this replica knows that its data directory is an old copy. It then serves nothing, and sends peers neither full copies nor what they
@@ -213,6 +223,30 @@ pub enum Completeness {
     Partial,
     /// It has everything.
     Whole,
+}
+
+/// What an operator, or the end of its node, wants of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// That it leads its partition.
+    Lead,
+    /// That another replica leads, if this one does.
+    HandOver,
+}
+
+/// What a replica knows of the leader of its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GroupStatus {
+    /// The leader that it follows, or itself.
+    pub leader: Option<ReplicaId>,
+    /// The term.
+    pub term: u64,
+    /// The index up to which entries are committed, as far as it knows.
+    pub committed: u64,
+    /// The index up to which they are applied here.
+    pub applied: u64,
+    /// Whether it leads and another replica is about to.
+    pub is_handing_over: bool,
 }
 
 /// What is kept of a replica beside its versions.

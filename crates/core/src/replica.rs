@@ -2,7 +2,7 @@ use crate::timers::Timers;
 use crate::waiting::{Ready, Waiting};
 use crate::{
     Context, Forgotten, Hlc, HybridClock, Journal, Key, Micros, Now, Protocol, Receipt, Recovered,
-    ReplicaSet, RequestId, ServerId, Topology, Version, VersionId, Versions, Write,
+    ReplicaSet, RequestId, ServerId, Topology, Version, VersionId, Versions, Wish, Write,
 };
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -142,6 +142,8 @@ pub enum Input<P: Protocol> {
         /// The timer.
         timer: P::Timer,
     },
+    /// An operator, or the end of the node, wants something of the replica.
+    Wish(Wish),
     /// Time passed: timers or deadlines may be due.
     Tick,
 }
@@ -367,6 +369,7 @@ impl<P: Protocol> Replica<P> {
             Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),
             Input::Link { peer, up } => protocol.on_link(&mut cx, peer, up),
             Input::Resident { timer } => protocol.on_timer(&mut cx, timer),
+            Input::Wish(wish) => protocol.on_wish(&mut cx, wish),
             Input::Tick => {
                 while let Some(timer) = cx.parts.timers.take_due(now.monotonic) {
                     protocol.on_timer(&mut cx, timer);

@@ -18,7 +18,7 @@ use std::sync::{
     Arc, Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use turnbuckle_core::{BadFrame, Micros, Now};
+use turnbuckle_core::{BadFrame, Micros, Now, Wish};
 use turnbuckle_log::LogError;
 use turnbuckle_store::Engine;
 
@@ -133,6 +133,28 @@ impl Node {
             .iter()
             .filter_map(|keyspace| keyspace.next_deadline())
             .min()
+    }
+
+    // ---- leaders --------------------------------------------------------------------------------------------
+
+    /// Tells the replicas here of a keyspace, or of all keyspaces, what is wanted of them; of one partition, or of all. Returns how many replicas
+    /// that are, or `None` if there is no such keyspace.
+    pub fn wish(
+        &self,
+        now: Now,
+        keyspace: Option<&str>,
+        partition: Option<u16>,
+        wish: Wish,
+    ) -> Option<usize> {
+        let is_meant = |known: &&Arc<dyn Lanes>| keyspace.is_none_or(|name| name == known.name());
+        let meant: Vec<_> = self.keyspaces.iter().filter(is_meant).collect();
+        let told = meant.iter().map(|keyspace| keyspace.wish(now, partition, wish));
+        (!meant.is_empty()).then(|| told.sum())
+    }
+
+    /// Whether a replica here is handing its leadership over.
+    pub fn is_handing_over(&self) -> bool {
+        self.keyspaces.iter().any(|keyspace| keyspace.is_handing_over())
     }
 
     // ---- links ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 use crate::{entry::Written, keyspace::Keyspace};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
-use turnbuckle_core::{Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
+use turnbuckle_core::{GroupStatus, Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
 use turnbuckle_replication::{CursorState, StreamPosition};
 
 /// The status of a keyspace on a node.
@@ -36,6 +36,8 @@ pub struct KeyspaceStatus {
     /// Partitions that have just started and wait for the word of other sites, whose requests wait as well. It takes two seconds at most if
     /// the data directory is whole.
     pub waiting: Vec<u16>,
+    /// Of each replica on this node whose partition elects a leader: the partition, and what the replica knows.
+    pub groups: Vec<(u16, GroupStatus)>,
     /// The streams of its lanes on this node.
     pub streams: Vec<StreamStatus>,
 }
@@ -104,6 +106,10 @@ impl<P: Protocol> Keyspace<P> {
             }
             let lost = lane.startup_wait_refusal();
             status.lost.extend(lost.map(|why| (cell.me.partition, why)));
+            let group = lane.replica.protocol().group();
+            status
+                .groups
+                .extend(group.map(|group| (cell.me.partition, group)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
             for (peer, cursor) in lane.outgoing.cursors() {
                 let Some(stream) = lane.incoming.stream(peer) else {

@@ -7,6 +7,7 @@
 //! | `GET /metrics` | numbers for Prometheus |
 //! | `GET /status` | what the node says about itself: [`Status`] |
 //! | `GET /wan` | delays and cuts: [`WanView`] |
+//! | `POST /lead` | the node's replicas are to lead their partitions: [`Lead`] |
 //! | `POST /wan` or `PUT /wan` | sets a delay: [`SetDelay`] |
 //! | `POST /wan/cut` | lets nothing through between two sites: [`LinkName`] |
 //! | `POST /wan/heal` | lets everything through again: [`LinkName`], or no body for all links |
@@ -57,6 +58,11 @@ pub trait AdminSource: Send + Sync + 'static {
 
     /// What the node says about itself.
     fn status(&self) -> Status;
+
+    /// The node's replicas of a keyspace, or of one of its partitions, are to lead. Returns how many replicas that are, or `None` if the node has none.
+    fn lead(&self, _keyspace: &str, _partition: Option<u16>) -> Option<usize> {
+        None
+    }
 }
 
 /// What the admin HTTP shows and changes. Cheap to clone.
@@ -106,6 +112,24 @@ pub struct WanLink {
     /// When this direction was last changed, in microseconds since 1970; 0 if it is as configured.
     #[serde(default)]
     pub changed_us: u64,
+}
+
+/// Names replicas of a node, which are to lead their partitions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lead {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The partition; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u16>,
+}
+
+/// The answer to [`Lead`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// How many replicas now ask their leaders to let them lead.
+    pub replicas: usize,
 }
 
 /// Sets the delay of one direction, or of both.

@@ -362,6 +362,7 @@ impl Running {
     }
 
     fn end(&mut self) -> Result<(), String> {
+        self.host.hand_over();
         self.host.stop();
         // Operations under way need the workers: they wait for a sync, or for a key from disk.
         for thread in self.loops.drain(..) {

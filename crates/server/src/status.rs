@@ -29,6 +29,9 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// The replication streams that leave it and that reach it.
     pub streams: Vec<StreamStatus>,
+    /// Its replicas of partitions that elect a leader.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStatus>,
     /// Its commit log.
     pub log: LogStatus,
     /// Its memory for versions.
@@ -170,6 +173,23 @@ pub struct StreamStatus {
     /// What it is doing, in a word or two: `streaming`, `copying`, `silent` without a link, `left-out` if the peer does not have the keyspace, and
     /// others.
     pub state: String,
+}
+
+/// A replica of a partition that elects a leader.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The partition.
+    pub partition: u16,
+    /// The site of the leader that the replica follows, or its own site if it leads. `None` while it knows no leader.
+    pub leader: Option<String>,
+    /// The term.
+    pub term: u64,
+    /// How many entries are committed, as far as the replica knows.
+    pub committed: u64,
+    /// How many of them are applied here.
+    pub applied: u64,
 }
 
 /// The commit log.

@@ -2,7 +2,7 @@
 use crate::{World, file::offset_us};
 use serde::Deserialize;
 use std::str::FromStr;
-use turnbuckle_core::{Micros, Session};
+use turnbuckle_core::{Micros, Session, Wish};
 use turnbuckle_document::{number, word};
 use turnbuckle_node::NodeId;
 
@@ -171,6 +171,16 @@ pub enum FaultKind<N = NodeId> {
         /// The node.
         node: N,
     },
+    /// No fault: an operator wants the replicas of a node to lead.
+    Lead {
+        /// The node.
+        node: N,
+    },
+    /// No fault: the replicas of a node hand their leadership over, as they do before the node is stopped.
+    HandOver {
+        /// The node.
+        node: N,
+    },
     /// No fault: a copy of a node's data directory is made. [`Loss::Old`] puts it back.
     Backup {
         /// The node.
@@ -224,7 +234,11 @@ impl FaultKind {
     pub(crate) fn is_over_at_once(&self) -> bool {
         matches!(
             self,
-            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. }
+            FaultKind::Checkpoint { .. }
+                | FaultKind::Backup { .. }
+                | FaultKind::Damage { .. }
+                | FaultKind::Lead { .. }
+                | FaultKind::HandOver { .. }
         )
     }
 }
@@ -261,6 +275,8 @@ impl<S: Session> World<S> {
             FaultKind::Damage { node, rows } => self.damage(node, rows),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
             FaultKind::Backup { node } => self.backup(node),
+            FaultKind::Lead { node } => self.wish(node, Wish::Lead),
+            FaultKind::HandOver { node } => self.wish(node, Wish::HandOver),
         }
         true
     }
@@ -276,7 +292,10 @@ impl<S: Session> World<S> {
             FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
             FaultKind::LeftOut { node, keyspace } => self.leave_out(node, keyspace, false),
-            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } => {}
+            FaultKind::Checkpoint { .. }
+            | FaultKind::Backup { .. }
+            | FaultKind::Lead { .. }
+            | FaultKind::HandOver { .. } => {}
             FaultKind::Damage { node, .. } => self.find_damage(node),
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
@@ -304,6 +323,8 @@ impl<S: Session> World<S> {
             | FaultKind::ClockJump { .. }
             | FaultKind::Checkpoint { .. }
             | FaultKind::Backup { .. }
+            | FaultKind::Lead { .. }
+            | FaultKind::HandOver { .. }
             | FaultKind::Damage { .. }
             | FaultKind::CrashWithinWrite { .. } => {}
             _ => {

@@ -4,7 +4,7 @@ use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
     Answer, Basis, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros, Operation, Proof,
-    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Vector, VersionId, Wanted,
+    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
 
@@ -35,6 +35,8 @@ use turnbuckle_node::NodeId;
 ///   backup NODE         copies its data directory
 ///   checkpoint NODE     a checkpoint, and lets time pass until it is done; with `later=yes` it does not wait
 ///   pause NODE TIME     its process does nothing for a while
+///   lead NODE           an operator wants its replicas to lead
+///   handover NODE       its replicas hand their leadership over
 ///   damage NODE KEY     the row of a key on its disk cannot be read any more, until it is written again
 ///   disk NODE PERCENT   its disk takes so many percent of the usual time
 ///   room NODE BYTES     other programs fill its disk, except for BYTES; `room NODE` alone: they are gone
@@ -693,6 +695,15 @@ impl<S: Session> Runner for Script<S> {
                 let node = self.node(args.next_pos())?;
                 let span = args.next_pos().ok_or("a time is missing")?.parse()?;
                 self.there()?.pause(node, span);
+                Ok(String::new())
+            }
+            "lead" | "handover" => {
+                let wish = match command.name.as_str() {
+                    "lead" => Wish::Lead,
+                    _ => Wish::HandOver,
+                };
+                let node = self.node(args.next_pos())?;
+                self.there()?.wish(node, wish);
                 Ok(String::new())
             }
             "damage" => {

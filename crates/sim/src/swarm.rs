@@ -396,6 +396,9 @@ impl Draw {
             }
             faults.push(Fault { at, span, kind });
         }
+        if self.elects && self.fault_every.is_some() {
+            self.draw_leaders(&nodes, &mut faults);
+        }
         if self.world.keyspaces > 1 {
             self.draw_left_out(&nodes, &mut faults);
         }
@@ -457,6 +460,23 @@ impl Draw {
             );
         }
         drawn
+    }
+
+    /// In half of the worlds operators move leaders.
+    fn draw_leaders(&self, nodes: &[NodeId], faults: &mut Vec<Fault>) {
+        let mut random = of_leaders(self.world.seed);
+        if random.percent(50) {
+            return;
+        }
+        for _ in 0..random.of(1..=10) {
+            let node = *random.pick(nodes);
+            let kind = match random.percent(70) {
+                true => FaultKind::Lead { node },
+                false => FaultKind::HandOver { node },
+            };
+            let (at, span) = (Micros(random.below(self.safety.0)), Micros(0));
+            faults.push(Fault { at, span, kind });
+        }
     }
 
     /// Restarts nodes without one of the keyspaces, and later with it again. About half of the nodes begin without it.
@@ -640,6 +660,11 @@ fn of_statuses(seed: u64) -> Random {
 /// Draws for nodes that are asked for frames in two steps.
 fn of_fills(seed: u64) -> Random {
     Random::new(seed.rotate_left(56) ^ 0x6669_6C6C)
+}
+
+/// Draws for leaders that are moved.
+fn of_leaders(seed: u64) -> Random {
+    Random::new(seed.rotate_left(56) ^ 0x6C65_6164)
 }
 
 /// Draws for clocks that jump by an hour.

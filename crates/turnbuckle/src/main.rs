@@ -3,6 +3,7 @@
 mod allocator;
 mod bench;
 mod check;
+mod cluster;
 mod connection;
 mod demo;
 mod document;
@@ -36,6 +37,7 @@ struct Cli {
 enum Command {
     Bench(bench::Arguments),
     Check(check::Check),
+    Cluster(cluster::Cluster),
     Completions(manual::Completions),
     Demo(demo::Demo),
     Experiment(experiment::Experiment),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Start(_) => "info",
         Command::Bench(_)
         | Command::Check(_)
+        | Command::Cluster(_)
         | Command::Completions(_)
         | Command::Demo(_)
         | Command::Man(_)
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(options) => check::run(&options),
+        Command::Cluster(options) => cluster::run(&options),
         Command::Completions(options) => manual::write_completions(&options, Cli::command()),
         Command::Demo(options) => demo::run(&options),
         Command::Experiment(options) => experiment::run(&options),

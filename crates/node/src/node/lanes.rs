@@ -4,14 +4,14 @@ use crate::{
     config::NodeId,
     error::{ReplayError, WorkError},
     frame::Frame,
-    keyspace::Keyspace,
+    keyspace::{Keyspace, LaneCell},
     record::Record,
     status::KeyspaceStatus,
     steps::{Stepping, Steps},
 };
 use bytes::BytesMut;
 use std::sync::Arc;
-use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
+use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol, Wish};
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, EngineError, forget_lack, lacks_rows};
 
@@ -47,6 +47,10 @@ pub(crate) trait Lanes: Send + Sync {
     fn retention(&self) -> Retention;
     fn purged(&self, start: Position);
     fn status(&self, now: Now) -> KeyspaceStatus;
+    /// Tells the replicas of a partition, or of all partitions, what is wanted of them. Returns how many replicas are here.
+    fn wish(&self, now: Now, partition: Option<u16>, wish: Wish) -> usize;
+    /// Whether a replica here is handing its leadership over.
+    fn is_handing_over(&self) -> bool;
     fn dirty_bytes(&self) -> u64;
     /// Whether a checkpoint would help to forget deletes.
     fn can_forget(&self) -> bool;
@@ -170,6 +174,21 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn status(&self, now: Now) -> KeyspaceStatus {
         Keyspace::status(self, now)
+    }
+
+    fn wish(&self, now: Now, partition: Option<u16>, wish: Wish) -> usize {
+        let is_meant = |cell: &&LaneCell<P>| partition.is_none_or(|partition| partition == cell.me.partition);
+        let meant = self.lanes().iter().filter(is_meant);
+        meant
+            .map(|cell| self.enter(cell).step(now, Input::Wish(wish)))
+            .count()
+    }
+
+    fn is_handing_over(&self) -> bool {
+        self.lanes().iter().any(|cell| {
+            let group = cell.look().replica.protocol().group();
+            group.is_some_and(|group| group.is_handing_over)
+        })
     }
 
     fn dirty_bytes(&self) -> u64 {

@@ -6,7 +6,7 @@ use turnbuckle_raft::RaftMessage;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Message {
     /// What it says.
-    #[prost(oneof = "Body", tags = "1, 2, 3")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4")]
     pub(crate) body: Option<Body>,
 }
 
@@ -21,6 +21,9 @@ pub(crate) enum Body {
     /// The answer.
     #[prost(message, tag = "3")]
     Index(Index),
+    /// The sender wants to lead.
+    #[prost(message, tag = "4")]
+    AskToLead(()),
 }
 
 /// The answer to a question with this number: the index.
@@ -51,7 +54,7 @@ impl Record for Message {
     fn check(&self) -> Result<(), String> {
         match self.body.as_ref().ok_or("none of these")? {
             Body::Raft(message) => message.check(),
-            Body::AskIndex(_) | Body::Index(_) => Ok(()),
+            Body::AskIndex(_) | Body::Index(_) | Body::AskToLead(()) => Ok(()),
         }
     }
 

@@ -7,9 +7,9 @@ use crate::request::{Outcome, Request, Response};
 use crate::writes::{Ahead, note_ahead};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, Hlc, Key, Level, Metric, Micros,
-    Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered, ReplicaId, ReplicaSet,
-    Replication, RequestId, ServerId, Topology, Vitals,
+    Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, GroupStatus, Hlc, Key, Level,
+    Metric, Micros, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered,
+    ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role};
 
@@ -187,13 +187,12 @@ impl Protocol for Dacian {
         seed: u64,
     ) -> Dacian {
         let voters = topology.replicas_of(me.partition);
-        // So the groups of a node do not all want to be elected at the same time.
-        let seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(me.partition.into()));
         let group = Group::open(
             config.timing(),
             config.bugs.raft,
             me.replica(),
             voters,
+            me.partition.into(),
             recovered,
             seed,
         );
@@ -273,6 +272,10 @@ impl Protocol for Dacian {
                 if let Some(asking) = self.asking.take_if(answers) {
                     self.on_confirmed(cx, asking, found.index);
                 }
+            }
+            Some(Body::AskToLead(())) => {
+                self.group.hand_over(Some(from.replica()));
+                self.handle_ready(cx);
             }
             // Whoever does not lead does not know. The asker asks again.
             Some(Body::AskIndex(_)) | None => {}
@@ -356,6 +359,27 @@ impl Protocol for Dacian {
     /// Entries that are dropped are never applied again. So nothing can bring back what a delete among them has deleted.
     fn settled(&self) -> Hlc {
         self.group.dropped_until()
+    }
+
+    fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
+        match (wish, self.group.leader()) {
+            (Wish::HandOver, _) => self.group.hand_over(None),
+            (Wish::Lead, Some(leader)) if cx.others().contains(leader) => {
+                cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
+            }
+            (Wish::Lead, _) => {}
+        }
+        self.handle_ready(cx);
+    }
+
+    fn group(&self) -> Option<GroupStatus> {
+        Some(GroupStatus {
+            leader: self.group.leader(),
+            term: self.group.term(),
+            committed: self.group.committed(),
+            applied: self.applied,
+            is_handing_over: self.group.is_handing_over(),
+        })
     }
 
     fn completeness(&self) -> Completeness {

@@ -33,6 +33,9 @@ impl Dacian {
             let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
             return self.reply(cx, id, level, Outcome::NotLeader(leader));
         }
+        if self.group.is_handing_over() {
+            return self.reply(cx, id, level, Outcome::NotLeader(None));
+        }
         if request.is_repeated && !self.config.bugs.writes_twice {
             if let Some((at, change)) = self.find(&request) {
                 return self.attach(cx, id, at, change);

@@ -6,7 +6,7 @@ use crate::reads::{Lease, Round};
 use crate::timing::Timing;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
-use raft::{Config, RawNode, ReadOnlyOption, StateRole};
+use raft::{CAMPAIGN_TRANSFER, Config, RawNode, ReadOnlyOption, StateRole};
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -45,6 +45,8 @@ pub struct Planted {
     pub copies_ahead: bool,
     /// A replica that has lost its directory takes part at once.
     pub forgets_that_it_lost: bool,
+    /// A leader that hands its leadership over counts on its lease.
+    pub keeps_lease: bool,
     /// A replica that is restarted drops the entries that it has not applied.
     pub drops_entries: bool,
 }
@@ -95,6 +97,8 @@ pub struct Group {
     pub(crate) timing: Timing,
     pub(crate) planted: Planted,
     pub(crate) voters: ReplicaSet,
+    /// The group's number: in groups with different numbers, different replicas are the first that want to be elected.
+    number: u64,
     seed: u64,
     /// The last term and vote that were kept.
     kept: (u64, u64),
@@ -116,6 +120,8 @@ pub struct Group {
     round: Option<Round>,
     rounds: u64,
     lease: Lease,
+    /// The term in which it uses no lease, because it has let others vote against it.
+    without_lease: u64,
     /// The index up to which this leader has told the others that entries are committed.
     told: u64,
     /// Until then it takes no part in elections: a leader that it has heard counts on that.
@@ -146,6 +152,7 @@ impl Group {
         planted: Planted,
         me: ReplicaId,
         voters: ReplicaSet,
+        number: u64,
         recovered: &Recovered,
         seed: u64,
     ) -> Group {
@@ -204,6 +211,7 @@ impl Group {
             timing,
             planted,
             voters,
+            number,
             seed,
             kept,
             committed: VecDeque::new(),
@@ -217,6 +225,7 @@ impl Group {
             round: None,
             rounds: 0,
             lease: Lease::default(),
+            without_lease: 0,
             told: 0,
             votes_from: Micros(0),
             is_restarted: kept != (0, 0),
@@ -233,13 +242,21 @@ impl Group {
         }
     }
 
-    /// raft-rs draws a timeout by chance. This one is the same in each run.
+    /// raft-rs draws a timeout by chance. This one is the same in each run. Each replica has a part of the time between one and two election timeouts for itself, another one in each
+    /// term: so two replicas do not want to be elected at the same time.
     fn choose_timeout(&mut self) {
         let ticks = self.timing.election_ticks();
-        let mut hasher = SipHasher13::new_with_keys(self.seed, self.node.raft.id);
-        self.node.raft.term.hash(&mut hasher);
-        let more = (hasher.finish() % ticks as u64) as usize;
-        self.node.raft.set_randomized_election_timeout(ticks + more);
+        let (term, me) = (self.node.raft.term, self.node.raft.id);
+        let replicas = self.voters.len();
+        let rank = self.voters.iter().filter(|&replica| id_of(replica) < me).count() as u64;
+        let part = ((rank + self.number + term) % replicas as u64) as usize;
+        let mut hasher = SipHasher13::new_with_keys(self.seed, me);
+        term.hash(&mut hasher);
+        // Half of the part, so that its neighbours are some ticks away.
+        let within = hasher.finish() as usize % (ticks / (2 * replicas)).max(1);
+        self.node
+            .raft
+            .set_randomized_election_timeout(ticks + part * ticks / replicas + within);
     }
 
     // ---- inputs ---------------------------------------------------------------------------------------------
@@ -253,7 +270,7 @@ impl Group {
         if self.broken.is_some() || self.has_lost() {
             return;
         }
-        if would_campaign && self.must_not_campaign(now) {
+        if would_campaign && (now < self.votes_from || !self.knows_its_promises()) {
             if !self.knows_its_promises() {
                 // It has heard no leader for long, and must not be one. As long as it names a leader, raft-rs lets it vote for nobody else.
                 let term = self.term();
@@ -295,9 +312,10 @@ impl Group {
         let kind = message.get_msg_type();
         let is_withheld = match kind {
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
-                self.must_not_vote(now, (message.log_term, message.index))
+                let is_wanted = message.context[..] == *CAMPAIGN_TRANSFER;
+                now < self.votes_from && !is_wanted || self.must_not_vote((message.log_term, message.index))
             }
-            MessageType::MsgTimeoutNow => self.must_not_campaign(now),
+            MessageType::MsgTimeoutNow => !self.knows_its_promises(),
             _ => false,
         };
         if is_withheld {
@@ -357,6 +375,29 @@ impl Group {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// This leader wants another replica to lead: this one, or the one that is furthest of those that were heard lately. From now on it takes no proposals, until the other one leads, or
+    /// an election timeout is over. It gives its lease up, because the others may vote at once. Call [`Group::handle_ready`] after it.
+    pub fn hand_over(&mut self, to: Option<ReplicaId>) {
+        let raft = &self.node.raft;
+        let others = raft
+            .prs()
+            .iter()
+            .filter(|&(&id, other)| id != raft.id && other.recent_active);
+        let furthest = others.max_by_key(|(_, other)| other.matched).map(|(&id, _)| id);
+        let Some(to) = to.map(id_of).or(furthest).filter(|_| self.role() == Role::Leader) else {
+            return;
+        };
+        if !self.planted.keeps_lease {
+            self.without_lease = self.node.raft.term;
+        }
+        self.node.transfer_leader(to);
+    }
+
+    /// Whether another replica is about to lead in the place of this one.
+    pub fn is_handing_over(&self) -> bool {
+        self.role() == Role::Leader && self.node.raft.lead_transferee.is_some()
     }
 
     /// Proposes an entry. `newest` is the newest timestamp in it. Call [`Group::handle_ready`] after it; of several proposals, one call is enough. `None` if this replica
@@ -585,7 +626,7 @@ impl Group {
         if self.planted.trusts_belief {
             return self.knows_committed();
         }
-        self.knows_committed() && self.lease.lasts(term, now)
+        self.knows_committed() && self.without_lease != term && self.lease.lasts(term, now)
     }
 
     /// The entries from an index on, oldest first. Those that were proposed since the last [`Group::handle_ready`] are not among them.

@@ -141,19 +141,13 @@ impl Group {
         }
     }
 
-    /// Whether it must not want to be elected.
-    pub(crate) fn must_not_campaign(&self, now: Micros) -> bool {
-        now < self.votes_from || !self.knows_its_promises()
-    }
-
     /// Whether it must not vote for a candidate whose log ends there.
-    pub(crate) fn must_not_vote(&self, now: Micros, candidate: Place) -> bool {
-        let is_behind = match self.memory {
+    pub(crate) fn must_not_vote(&self, candidate: Place) -> bool {
+        match self.memory {
             Memory::Whole => false,
             Memory::Lost { .. } => true,
             Memory::Behind(place) => candidate < place,
-        };
-        now < self.votes_from || is_behind
+        }
     }
 
     fn last_place(&self) -> Place {

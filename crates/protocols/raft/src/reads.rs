@@ -22,6 +22,8 @@
 //! - Clocks run at rates that differ by at most [`Timing::drift`](crate::Timing::drift). Only rates count; clocks may be set at will, because both
 //!   ends count monotonic time, which goes on while a machine sleeps.
 //! - A replica that was restarted may have heard the leader just before. So it takes no part in elections for one election timeout after each start.
+//! - **A leader that hands its leadership over gives up its lease first**, for the rest of its term. Then the others vote at once, because the candidate says that its leader
+//!   wants it (section 3.10 of the dissertation).
 use turnbuckle_core::Micros;
 
 /// A round that is under way.

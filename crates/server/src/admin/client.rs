@@ -1,6 +1,6 @@
 //! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, with one connection per request, and with only the HTTP that our own
 //! server speaks. A library would add pools, redirects, TLS and cookies for a few requests.
-use super::{LinkName, SetDelay, WanLink, WanView};
+use super::{Asked, Lead, LinkName, SetDelay, WanLink, WanView};
 use crate::status::Status;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -92,6 +92,14 @@ impl AdminClient {
     /// If there is no answer, or a site does not exist.
     pub fn heal(&self, link: Option<&LinkName>) -> Result<WanView, AdminClientError> {
         self.json("POST", "/wan/heal", link)
+    }
+
+    /// The node's replicas are to lead their partitions.
+    ///
+    /// # Errors
+    /// If there is no answer, or the node has no such replicas.
+    pub fn lead(&self, lead: &Lead) -> Result<Asked, AdminClientError> {
+        self.json("POST", "/lead", Some(lead))
     }
 
     /// Tells a node another node's matrix. The node takes over each direction that was changed later there than in its own matrix.

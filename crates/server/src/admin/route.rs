@@ -1,5 +1,5 @@
 use super::{
-    Admin, LinkName, Refusal, SetDelay, WanLink, WanView,
+    Admin, Asked, Lead, LinkName, Refusal, SetDelay, WanLink, WanView,
     refusal::Expected,
     spread::{adopt, spread},
 };
@@ -28,7 +28,7 @@ const MAX_LINKS_BYTES: usize = 1024 * 1024;
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
 /// All routes, for the refusal of a request that names another one.
-const ROUTES: [&str; 9] = [
+const ROUTES: [&str; 10] = [
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",
@@ -38,6 +38,7 @@ const ROUTES: [&str; 9] = [
     "POST /wan/cut {\"from\": \"a\", \"to\": \"b\"}",
     "POST /wan/heal {\"from\": \"a\", \"to\": \"b\"}, or without body for all",
     "PUT /wan/links, which nodes tell each other",
+    "POST /lead {\"keyspace\": \"consensus\"}, and \"partition\": 3 for one partition",
 ];
 
 type Body = Result<Bytes, BytesRejection>;
@@ -49,6 +50,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/status", get(status))
         .route("/wan", get(show_wan).post(set_wan).put(set_wan))
+        .route("/lead", post(lead))
         .route("/wan/cut", post(cut))
         .route("/wan/heal", post(heal))
         .route(
@@ -128,6 +130,22 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
 
 async fn status(State(admin): State<Admin>) -> Json<Status> {
     Json(admin.source.status())
+}
+
+async fn lead(State(admin): State<Admin>, body: Body) -> Result<Json<Asked>, Refusal> {
+    let Lead { keyspace, partition } = decode(&take(body)?, ROUTES[9])?;
+    match admin.source.lead(&keyspace, partition) {
+        Some(replicas) if replicas > 0 => Ok(Json(Asked { replicas })),
+        _ => {
+            let keyspace: String = keyspace.chars().take(64).collect();
+            let partition = partition.map(|partition| format!(", partition {partition}"));
+            let found = format!("keyspace {keyspace:?}{}", partition.unwrap_or_default());
+            Err(Refusal::bad(
+                found,
+                "a keyspace whose partitions elect leaders, and a partition of it that this node has",
+            ))
+        }
+    }
 }
 
 async fn show_wan(State(admin): State<Admin>) -> Json<WanView> {

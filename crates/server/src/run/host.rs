@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
-use turnbuckle_core::{Micros, Now, SiteId};
+use turnbuckle_core::{Micros, Now, SiteId, Wish};
 use turnbuckle_log::DirectoryDisk;
 use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Planted};
 use turnbuckle_resp::Limits;
@@ -308,6 +308,18 @@ impl Host {
         lock(&self.failure)
             .clone()
             .filter(|_| self.stopping.load(Ordering::Acquire))
+    }
+
+    /// Hands the leadership of the replicas here over to other nodes, as far as they can be reached. Waits until they have it, for a second at most.
+    pub fn hand_over(&self) {
+        const STEPS: u32 = 100;
+        self.node.wish(self.clock.now(), None, None, Wish::HandOver);
+        for _ in 0..STEPS {
+            if !self.node.is_handing_over() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub fn stop(&self) {

@@ -151,6 +151,8 @@ impl FaultKind<Word<String>> {
             },
             FaultKind::Checkpoint { node } => FaultKind::Checkpoint { node: named(node)? },
             FaultKind::Backup { node } => FaultKind::Backup { node: named(node)? },
+            FaultKind::Lead { node } => FaultKind::Lead { node: named(node)? },
+            FaultKind::HandOver { node } => FaultKind::HandOver { node: named(node)? },
         })
     }
 }

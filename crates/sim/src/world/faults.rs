@@ -1,7 +1,7 @@
 //! Faults, and how they are put right.
 use super::{Event, LOOK_EVERY, end_of, index};
 use crate::{Loss, Rule, World, link};
-use turnbuckle_core::{Key, Micros, Session, SiteId};
+use turnbuckle_core::{Key, Micros, Session, SiteId, Wish};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_store::{Engine, Place};
 
@@ -129,6 +129,18 @@ impl<S: Session> World<S> {
             machine.paused_until = machine.paused_until.max(self.time + span);
         }
         self.log(node, || format!("pauses for {span}"));
+    }
+
+    /// The replicas of a node are told what is wanted of them.
+    pub fn wish(&mut self, node: NodeId, wish: Wish) {
+        let place = index(node);
+        if !self.is_running(node) || self.machines[place].paused_until > self.time {
+            return;
+        }
+        let now = self.now(place);
+        self.process(place).node.wish(now, None, None, wish);
+        self.want_turn(place);
+        self.look_after(place);
     }
 
     /// A paused process goes on.

@@ -4,15 +4,15 @@ use crate::{
     admin::{Admin, AdminSource},
     metrics::Process,
     status::{
-        CheckpointStatus, ClientsStatus, ClockStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus,
-        MetricStatus, Status, StreamStatus,
+        CheckpointStatus, ClientsStatus, ClockStatus, GroupStatus, KeyspaceStatus, LinkStatus, LogStatus,
+        MemoryStatus, MetricStatus, Status, StreamStatus,
     },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
-use turnbuckle_core::{ReplicaId, Replication, ServerId, SiteId, Topology};
+use turnbuckle_core::{ReplicaId, Replication, ServerId, SiteId, Topology, Wish};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{NodeId, Placement};
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
@@ -320,6 +320,21 @@ impl Host {
         })
     }
 
+    fn groups_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<GroupStatus> {
+        let groups = keyspace.groups.iter();
+        let group = groups.map(|(partition, group)| GroupStatus {
+            keyspace: keyspace.name.clone(),
+            partition: *partition,
+            leader: group
+                .leader
+                .map(|leader| leader.name(self.config.site_name(leader.site()))),
+            term: group.term,
+            committed: group.committed,
+            applied: group.applied,
+        });
+        group.collect()
+    }
+
     fn streams_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<StreamStatus> {
         let streams = keyspace.streams.iter().map(|stream| StreamStatus {
             keyspace: keyspace.name.clone(),
@@ -391,6 +406,15 @@ fn replication(status: &Status) -> Vec<(String, String)> {
 }
 
 impl AdminSource for Host {
+    fn lead(&self, keyspace: &str, partition: Option<u16>) -> Option<usize> {
+        let mut keyspaces = self.config.keyspaces();
+        keyspaces.find(|(_, known)| {
+            known.name == keyspace && known.protocol.descriptor().replication == Replication::Consensus
+        })?;
+        self.node
+            .wish(self.clock.now(), Some(keyspace), partition, Wish::Lead)
+    }
+
     fn readiness(&self) -> Result<(), String> {
         match lock(&self.failure).as_ref() {
             Some(why) if self.stopping.load(Ordering::Acquire) || self.node.is_log_failing() => {
@@ -498,6 +522,7 @@ impl AdminSource for Host {
             keyspaces: keyspaces.collect(),
             links: links.collect(),
             streams: states.iter().flat_map(|state| self.streams_of(state)).collect(),
+            groups: states.iter().flat_map(|state| self.groups_of(state)).collect(),
             log: LogStatus {
                 bytes: self.node.log_bytes(),
                 appended_bytes_total: self.node.appended_bytes(),
