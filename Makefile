@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-deletes bench-strangers
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-deletes bench-strangers
 .PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -130,6 +130,11 @@ deb: package-files
 image: package-files
 	command -v buildah >/dev/null || (apt-get update && apt-get install -y buildah)
 	sh packaging/image.sh $(or $(ARCHIVE),oci-archive) target/turnbuckle-image.tar
+
+# Needs Python. Kills and restarts nodes under load, and judges the trace; takes eleven minutes. One part: python3 benches/failover.py --only kills|rolling
+bench-failover:
+	$(CARGO) build --release
+	python3 benches/failover.py
 
 # Needs Python. Measures what each level of a quorum keyspace costs; takes six minutes. One part: python3 benches/quorum.py --only levels|exchange|wan
 bench-quorum:

@@ -36,7 +36,7 @@
 use super::Lane;
 use std::sync::atomic::Ordering::Relaxed;
 use turnbuckle_core::{Completeness, Protocol, ReplicaId, Replication, Versions};
-use turnbuckle_replication::{CopyIn, CursorState, Repair};
+use turnbuckle_replication::{CopyIn, Cursor, CursorState, Repair};
 use turnbuckle_store::StoreError;
 
 impl<P: Protocol> Lane<P> {
@@ -165,9 +165,16 @@ impl<P: Protocol> Lane<P> {
 
     /// The damage, as text, if a peer can be reached that has the rows.
     pub fn mendable_damage(&self) -> Option<&str> {
-        let is_there = self.outgoing.cursors().any(|(replica, cursor)| {
+        let is_up = |(replica, cursor): (ReplicaId, &Cursor)| {
             cursor.state != CursorState::Silent && self.env.is_up(self.me.peer(replica))
-        });
+        };
+        // With consensus, a replica with damaged rows takes no part before all others have answered.
+        let is_there = match P::DESCRIPTOR.replication {
+            Replication::Consensus => {
+                self.outgoing.cursors().count() > 0 && self.outgoing.cursors().all(is_up)
+            }
+            Replication::Streams | Replication::Majority => self.outgoing.cursors().any(is_up),
+        };
         self.damage.as_deref().filter(|_| is_there)
     }
 

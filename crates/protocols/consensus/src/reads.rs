@@ -35,7 +35,11 @@ impl Dacian {
                 Some(proven) if proven.0 <= bound => self.answer(cx, id, request, Some(proven)),
                 _ => self.confirm(cx, Reader::Here(id, request, now)),
             },
-            _ if request.index <= self.applied || self.config.bugs.ignores_seen => {
+            Level::Eventual => {
+                let proven = self.staleness(now);
+                self.answer(cx, id, request, proven);
+            }
+            _ if request.index.max(self.floor) <= self.applied || self.config.bugs.ignores_seen => {
                 let proven = self.staleness(now);
                 self.answer(cx, id, request, proven);
             }
@@ -44,7 +48,13 @@ impl Dacian {
                     Role::Leader => self.config.patience,
                     Role::Follower | Role::Candidate => self.config.redirect,
                 };
-                cx.wait(Line::Applied, request.index, now + wait, id, request);
+                cx.wait(
+                    Line::Applied,
+                    request.index.max(self.floor),
+                    now + wait,
+                    id,
+                    request,
+                );
             }
         }
     }
@@ -71,7 +81,9 @@ impl Dacian {
         if self.group.has_lease(now) && self.group.committed() <= self.applied {
             return Some((Micros(0), Basis::Lease));
         }
-        let fresh = self.fresh.filter(|fresh| fresh.index <= self.applied)?;
+        let fresh = self
+            .fresh
+            .filter(|fresh| fresh.index.max(self.floor) <= self.applied)?;
         Some((now.since(fresh.departed), fresh.basis))
     }
 

@@ -5,6 +5,7 @@ use crate::message::{Body, Message};
 use crate::reads::Fresh;
 use crate::request::{Outcome, Request, Response};
 use crate::writes::{Ahead, note_ahead};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, GroupStatus, Hlc, Key, Level,
@@ -12,6 +13,16 @@ use turnbuckle_core::{
     ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role};
+
+/// The name of [`Dacian::floor`] beside the journal.
+const FLOOR: &str = "dacian.floor";
+
+fn floor_of(recovered: &Recovered) -> u64 {
+    let floor = recovered.named.get(FLOOR);
+    floor
+        .and_then(|bytes| bytes[..].try_into().ok())
+        .map_or(0, u64::from_be_bytes)
+}
 
 /// One replica of one partition.
 pub struct Dacian {
@@ -21,6 +32,8 @@ pub struct Dacian {
     pub(crate) applied: u64,
     /// The next committed entry, if it waits for its key to be in memory.
     pub(crate) fetching: Option<u64>,
+    /// Rows may have the effects of entries up to here, because a full copy brought them. Until they are applied, a read could show one key as of later than another.
+    pub(crate) floor: u64,
     /// If its directory was lost: whether it still lacks what it had.
     is_incomplete: bool,
     /// It lacks nothing any more when it has applied everything up to here.
@@ -203,6 +216,7 @@ impl Protocol for Dacian {
             applied: group.committed(),
             group,
             fetching: None,
+            floor: floor_of(recovered),
             is_incomplete: recovered.lacks_rows,
             complete_at: None,
             is_flushing: false,
@@ -260,6 +274,10 @@ impl Protocol for Dacian {
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+        if from.partition != cx.me.partition || !cx.others().contains(from.replica()) {
+            self.faults += 1;
+            return;
+        }
         match message.body {
             Some(Body::Raft(message)) => self.on_raft(cx, from, message),
             Some(Body::AskIndex(number)) if self.group.role() == Role::Leader => {
@@ -334,6 +352,14 @@ impl Protocol for Dacian {
 
     fn applied(&self) -> Applied {
         self.group.applied()
+    }
+
+    fn on_copying(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+        let until = copied.applied.map_or(0, |applied| applied.index);
+        if until > self.floor {
+            self.floor = until;
+            cx.put_named(FLOOR, Bytes::copy_from_slice(&until.to_be_bytes()));
+        }
     }
 
     fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
@@ -449,6 +475,7 @@ impl Dacian {
         }
         self.follow_role(cx);
         self.apply_soon(cx);
+        self.drop_floor(cx);
         self.look_whether_complete();
         if let Some(replica) = self.group.take_wanted_copy() {
             cx.want_copy(cx.me.peer(replica));
@@ -509,6 +536,14 @@ impl Dacian {
         self.group.note(cx, &entry);
         self.group.purge(cx, self.config.log_entries as u64);
         cx.advance(Line::Applied, entry.at.index);
+    }
+
+    /// Rows are not newer than what is applied any more.
+    fn drop_floor(&mut self, cx: &mut Cx<'_>) {
+        if self.floor > 0 && self.applied >= self.floor {
+            self.floor = 0;
+            cx.drop_named(FLOOR);
+        }
     }
 
     /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.

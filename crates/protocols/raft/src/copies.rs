@@ -19,7 +19,7 @@ use crate::group::{Group, PURGED, Role, id_of, replica_of};
 use crate::log::Noted;
 use crate::message::RaftMessage;
 use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
-use raft::{INVALID_ID, ProgressState, SnapshotStatus, StateRole};
+use raft::{INVALID_ID, ProgressState, SnapshotStatus, StateRole, Storage};
 use turnbuckle_core::{Applied, Context, Hlc, Micros, Protocol, ReplicaId};
 
 /// The most bytes of applied entries that are kept.
@@ -40,34 +40,36 @@ pub(crate) fn empty_snapshot(at: Applied, members: ConfState) -> Snapshot {
 impl Group {
     // ---- dropped ----------------------------------------------------------------------------------------------
 
-    /// Drops applied entries, but the last `keep`, and fewer if they take more than 64 MiB. While followers take full copies, up to eight times as much is kept for them.
-    /// Entries are dropped many at a time.
+    /// Drops applied entries, but the last `keep`, and fewer if they take more than 64 MiB. What followers that take full copies will need is kept longer, up to eight times as many bytes. Entries are
+    /// dropped many at a time.
     pub fn purge<P: Protocol>(&mut self, cx: &mut Context<'_, P>, keep: u64) {
         let (journal, applied) = (cx.journal(), self.applied.index);
         let first = journal.first();
-        let times = match self.feeds_copies() {
-            true => FOR_COPIES,
-            false => 1,
+        if journal.bytes() > KEPT_BYTES * FOR_COPIES {
+            // They begin once more.
+            self.fed.clear();
+        }
+        let (max_bytes, fed) = match self.fed.values().min() {
+            Some(&from) => (KEPT_BYTES * FOR_COPIES, from),
+            None => (KEPT_BYTES, u64::MAX),
         };
-        let keep = keep.saturating_mul(times);
-        let slack = keep / 8;
-        let is_many = (applied + 1).saturating_sub(first) > keep + slack;
-        let is_large = journal.bytes() > KEPT_BYTES * times;
+        let is_many = (applied + 1).saturating_sub(first) > keep + keep / 8;
         let mut until = match is_many {
             true => applied + 1 - keep,
             false => first,
         };
-        if is_large {
+        if journal.bytes() > max_bytes {
             // Half of them are dropped.
             let mut bytes = journal.bytes();
             for (index, entry) in journal.from(first).take_while(|(index, _)| *index <= applied) {
-                if bytes <= KEPT_BYTES * times / 2 {
+                if bytes <= max_bytes / 2 {
                     break;
                 }
                 bytes -= entry.len() as u64;
                 until = until.max(index + 1);
             }
         }
+        let until = until.min(fed);
         if until <= first {
             return;
         }
@@ -78,9 +80,20 @@ impl Group {
         cx.purge(until);
     }
 
-    fn feeds_copies(&self) -> bool {
-        let mut progress = self.node.raft.prs().iter();
-        self.role() == Role::Leader && progress.any(|(_, progress)| progress.state == ProgressState::Snapshot)
+    /// A follower is to take a full copy, which has the effects of everything up to this entry or a later one.
+    pub(crate) fn feed(&mut self, id: u64, index: u64) {
+        self.fed.insert(id, index + 1);
+    }
+
+    /// Forgets followers that have got what they needed.
+    fn forget_fed(&mut self) {
+        let is_leader = self.role() == Role::Leader;
+        let followers = self.node.raft.prs();
+        let needs = |id: &u64, from: &mut u64| {
+            let matched = followers.get(*id).map(|follower| follower.matched);
+            is_leader && matched.is_some_and(|matched| matched < *from)
+        };
+        self.fed.retain(needs);
     }
 
     /// Every entry up to the one of this timestamp is applied here, and dropped: none of them is ever applied again.
@@ -91,7 +104,7 @@ impl Group {
     // ---- missed -----------------------------------------------------------------------------------------------
 
     /// The leader has dropped entries that this replica needs.
-    pub(crate) fn on_snapshot(&mut self, now: Micros, message: Message) {
+    pub(crate) fn on_snapshot(&mut self, now: Micros, message: Message, told: Micros) {
         let (index, leader) = (message.get_snapshot().get_metadata().index, message.from);
         // The leader is heard.
         let mut heartbeat = Message::default();
@@ -100,7 +113,7 @@ impl Group {
         if message.term < self.node.raft.term || self.node.step(heartbeat).is_err() {
             return;
         }
-        self.votes_from = self.votes_from.max(now + self.timing.timeout());
+        self.promise(now, told);
         if index <= self.committed() {
             return self.tell_committed(leader);
         }
@@ -125,10 +138,10 @@ impl Group {
     /// A full copy is in place that has the effects of everything up to `at`, and nothing stamped after `newest` that is not among those. Returns whether this replica is
     /// further now: then nothing up to `at` is applied any more. Call [`Group::handle_ready`] after it.
     pub fn restore<P: Protocol>(&mut self, cx: &mut Context<'_, P>, at: Applied, newest: Hlc) -> bool {
+        self.copying = None;
         if self.broken().is_some() || self.has_lost() || self.role() == Role::Leader || at.index == 0 {
             return false;
         }
-        self.copying = None;
         let leader = self.node.raft.leader_id;
         let is_further = at.index > self.committed() && self.begin_behind(cx, at, newest);
         if leader != INVALID_ID && leader != self.node.raft.id {
@@ -139,9 +152,9 @@ impl Group {
 
     /// The log begins behind `at`. Returns false if it has that entry already, which is then committed: the entries up to it are applied like any others.
     fn begin_behind<P: Protocol>(&mut self, cx: &mut Context<'_, P>, mut at: Applied, newest: Hlc) -> bool {
-        if self.node.raft.state != StateRole::Follower {
-            let term = self.node.raft.term;
-            self.node.raft.become_follower(term, INVALID_ID);
+        let term = self.node.raft.term;
+        if self.node.raft.state != StateRole::Follower || term < at.term {
+            self.node.raft.become_follower(term.max(at.term), INVALID_ID);
         }
         if self.planted.copies_ahead {
             at.index += 2;
@@ -163,14 +176,19 @@ impl Group {
 
     /// A leader tells those again that are to take a full copy: it may not have been heard.
     pub(crate) fn offer_copies_again(&mut self) {
+        self.forget_fed();
+        let (me, term, promise) = (self.node.raft.id, self.node.raft.term, self.timing.timeout());
         let followers = self.node.raft.prs().iter();
-        let taking: Vec<u64> = followers
-            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
-            .map(|(&id, _)| id)
-            .collect();
-        for id in taking {
-            self.node.report_snapshot(id, SnapshotStatus::Failure);
-        }
+        let offers = followers
+            .filter(|(_, follower)| follower.state == ProgressState::Snapshot)
+            .filter_map(|(&id, follower)| {
+                let index = follower.pending_snapshot;
+                let of = self.node.store().term(index).ok()?;
+                let at = Applied { index, term: of };
+                Some(RaftMessage::offer(me, id, term, at, promise))
+            });
+        let offers: Vec<RaftMessage> = offers.collect();
+        self.to_send.extend(offers);
     }
 
     // ---- links ------------------------------------------------------------------------------------------------
@@ -178,6 +196,7 @@ impl Group {
     /// The link to a replica is down: what was sent to it may be lost.
     pub fn lose(&mut self, replica: ReplicaId) {
         let id = id_of(replica);
+        self.fed.remove(&id);
         self.node.report_unreachable(id);
         // If it was to take a full copy, it is told again.
         self.node.report_snapshot(id, SnapshotStatus::Failure);

@@ -15,6 +15,8 @@ use turnbuckle_core::{Applied, Context, Hlc, Journal, Micros, Protocol, Recovere
 /// The names under which a replica keeps the group's state beside the journal.
 const VOTE: &str = "raft.vote";
 const APPLIED: &str = "raft.applied";
+/// For how long it takes no part in elections after it has heard a leader.
+const PROMISE: &str = "raft.promise";
 /// The entry before the first one of the journal.
 pub(crate) const PURGED: &str = "raft.purged";
 
@@ -115,6 +117,8 @@ pub struct Group {
     /// The replica of which a full copy is needed; and the one that was asked for it.
     pub(crate) wanted_copy: Option<ReplicaId>,
     pub(crate) copying: Option<ReplicaId>,
+    /// The followers that take full copies, and the entries from which on they will need the log.
+    pub(crate) fed: BTreeMap<u64, u64>,
     /// The number of ticks.
     ticks: u64,
     round: Option<Round>,
@@ -126,8 +130,12 @@ pub struct Group {
     told: u64,
     /// Until then it takes no part in elections: a leader that it has heard counts on that.
     pub(crate) votes_from: Micros,
-    /// Whether it has been part of the group before this start.
-    is_restarted: bool,
+    /// For how long it takes no part in elections after it has heard a leader, as it was kept: an earlier life may have promised that.
+    promised: Micros,
+    /// The longest that this life has promised.
+    promises: Micros,
+    /// Until then an earlier life may have promised to take no part.
+    promised_until: Micros,
     /// Why it takes no part, if its log cannot be used.
     broken: Option<String>,
 }
@@ -221,6 +229,7 @@ impl Group {
             to_send: Vec::new(),
             wanted_copy: None,
             copying: None,
+            fed: BTreeMap::new(),
             ticks: 0,
             round: None,
             rounds: 0,
@@ -228,7 +237,11 @@ impl Group {
             without_lease: 0,
             told: 0,
             votes_from: Micros(0),
-            is_restarted: kept != (0, 0),
+            promised: named(PROMISE)
+                .and_then(|bytes| take_pair(bytes))
+                .map_or(Micros(0), |pair| Micros(pair.0)),
+            promises: Micros(0),
+            promised_until: Micros(0),
             broken,
         };
         group.choose_timeout();
@@ -237,8 +250,28 @@ impl Group {
 
     /// The replica starts. It may have heard a leader just before it was stopped, and that leader may count on its vote.
     pub fn start(&mut self, now: Micros) {
-        if self.is_restarted && !self.planted.votes_at_once {
-            self.votes_from = now + self.timing.timeout();
+        self.promised_until = now + self.promised;
+        if !self.planted.votes_at_once {
+            self.votes_from = self.promised_until;
+        }
+    }
+
+    /// A leader is heard, which counts on it that this replica takes no part in elections for as long as the leader says. Parameters may differ from node to node.
+    pub(crate) fn promise(&mut self, now: Micros, told: Micros) {
+        let promise = self.timing.timeout().max(told);
+        self.votes_from = self.votes_from.max(now + promise);
+        self.promises = self.promises.max(promise);
+    }
+
+    /// Keeps for how long it has promised to take no part, before a leader is answered.
+    fn keep_promise<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        let is_over = cx.now.monotonic >= self.promised_until;
+        if self.promises > self.promised
+            || is_over && self.promises < self.promised && self.promises > Micros(0)
+        {
+            self.promised = self.promises;
+            cx.put_named(PROMISE, put_pair((self.promised.0, 0)));
+            cx.sync();
         }
     }
 
@@ -291,8 +324,9 @@ impl Group {
     /// # Errors
     /// If a sound replica would not have sent it. Nothing changes.
     pub fn hear(&mut self, now: Micros, from: ReplicaId, message: RaftMessage) -> Result<(), String> {
-        if self.broken.is_some() || message.from != id_of(from) || message.to != self.node.raft.id {
-            return Ok(());
+        let is_member = self.voters.contains(from) && message.from == id_of(from);
+        if !is_member || message.to != self.node.raft.id || message.from == message.to {
+            return Err(format!("a message from {} to {}", message.from, message.to));
         }
         match message.kind() {
             Kind::Question => {
@@ -303,9 +337,10 @@ impl Group {
                 self.on_answer(now, message.from, message.number(), message.answered());
                 return Ok(());
             }
-            _ if self.has_lost() => return Ok(()),
+            _ if self.has_lost() || self.broken.is_some() => return Ok(()),
             _ => {}
         }
+        let told = message.promise();
         let Some(message) = message.into_raft() else {
             return Ok(());
         };
@@ -322,14 +357,14 @@ impl Group {
             return Ok(());
         }
         if kind == MessageType::MsgSnapshot {
-            self.on_snapshot(now, message);
+            self.on_snapshot(now, message, told);
             self.choose_timeout();
             return Ok(());
         }
         self.check(&message)?;
         let is_of_leader = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgAppend);
         if is_of_leader && message.term >= self.node.raft.term {
-            self.votes_from = self.votes_from.max(now + self.timing.timeout());
+            self.promise(now, told);
         }
         // An answer of a replica that is no member any more is no fault.
         let _ = self.node.step(message);
@@ -460,6 +495,7 @@ impl Group {
         P::Message: From<RaftMessage>,
     {
         let mut ended = Vec::new();
+        self.keep_promise(cx);
         while self.broken.is_none() && self.node.has_ready() {
             let mut ready = self.node.ready();
             // A full copy is in place: see `restore`.
@@ -469,13 +505,16 @@ impl Group {
             }
             // A leader's messages need not wait until its own entries are on disk: it is one of the majority like any other.
             for message in ready.take_messages() {
-                send(cx, message);
+                self.send(cx, message);
             }
-            let entries = ready.take_entries();
+            let mut entries = ready.take_entries();
             if let Some(first) = entries.first().map(|entry| entry.index) {
                 cx.truncate(first);
-                for entry in &entries {
-                    cx.append(Log::encode(entry));
+                for entry in &mut entries {
+                    let encoded = Log::encode(entry);
+                    // The data is at the end. So the journal and the log have it in common.
+                    entry.data = encoded.slice(encoded.len() - entry.data.len()..);
+                    cx.append(encoded);
                 }
                 self.node.mut_store().append(entries);
             }
@@ -490,7 +529,7 @@ impl Group {
                 cx.sync();
             }
             for message in ready.take_persisted_messages() {
-                send(cx, message);
+                self.send(cx, message);
             }
             for read in ready.take_read_states() {
                 ended.extend(self.end_round(cx.now.monotonic, &read.request_ctx, read.index));
@@ -502,7 +541,7 @@ impl Group {
                 self.node.advance_apply_to(self.applied.index);
             }
             for message in light.take_messages() {
-                send(cx, message);
+                self.send(cx, message);
             }
             let committed = committed.into_iter().chain(light.take_committed_entries());
             self.committed.extend(committed.map(Committed::new));
@@ -516,6 +555,19 @@ impl Group {
             self.round = None;
         }
         ended
+    }
+
+    /// Sends a message of raft-rs. A leader's says for how long the receiver is to take no part in elections.
+    fn send<P: Protocol>(&mut self, cx: &mut Context<'_, P>, message: Message)
+    where
+        P::Message: From<RaftMessage>,
+    {
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            self.feed(message.to, message.get_snapshot().get_metadata().index);
+        }
+        if let Some(message) = RaftMessage::new(message, self.timing.timeout()) {
+            send_message(cx, message);
+        }
     }
 
     fn end_round(&mut self, now: Micros, context: &[u8], index: u64) -> Option<Ended> {
@@ -688,15 +740,6 @@ impl Committed {
 /// The newest timestamp in an entry, or zero.
 pub(crate) fn stamp_of(entry: &Entry) -> Hlc {
     Hlc(entry.context[..].try_into().map_or(0, u64::from_be_bytes))
-}
-
-fn send<P: Protocol>(cx: &mut Context<'_, P>, message: Message)
-where
-    P::Message: From<RaftMessage>,
-{
-    if let Some(message) = RaftMessage::new(message) {
-        send_message(cx, message);
-    }
 }
 
 fn send_message<P: Protocol>(cx: &mut Context<'_, P>, message: RaftMessage)

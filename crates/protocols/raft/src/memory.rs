@@ -24,7 +24,8 @@
 //! more that the replica had before ([`Group::lose_progress`]).
 //!
 //! **If others have lost theirs, too,** they say so, and their word counts for nothing. What only they had is lost. If all have, the group is new: nobody has ever
-//! promised anything, or nobody knows.
+//! promised anything, or nobody knows. Replicas may also lose theirs one after the other, so that no log is as far any more as one that was told of. While it hears no leader, such a replica
+//! asks again, and waits for no more than the furthest log that there is.
 use crate::group::{Group, id_of};
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
@@ -42,8 +43,14 @@ pub(crate) enum Memory {
         /// What the others have answered, by their names.
         heard: BTreeMap<u64, Answer>,
     },
-    /// It knows its term, and how far its log may have been: the term of the last entry, and its index.
-    Behind(Place),
+    /// It knows its term, and how far its log may have been.
+    Behind {
+        place: Place,
+        /// The number of the question that it asks while it hears no leader.
+        number: u64,
+        /// What the others have answered.
+        heard: BTreeMap<u64, Answer>,
+    },
 }
 
 /// The end of a log: the term and the index of its last entry. Of two logs, the one whose end is higher is further (section 3.6.1 of the dissertation).
@@ -67,13 +74,16 @@ impl Group {
 
     /// Asks those that have not answered. Called at each tick.
     pub(crate) fn ask_others(&mut self) {
-        let Memory::Lost { number, heard } = &self.memory else {
-            return;
+        let has_leader = self.leader().is_some();
+        let (number, heard) = match &self.memory {
+            Memory::Lost { number, heard } => (*number, heard),
+            Memory::Behind { number, heard, .. } if !has_leader => (*number, heard),
+            Memory::Behind { .. } | Memory::Whole => return,
         };
         let me = self.node.raft.id;
         let silent = self.others().filter(|other| !heard.contains_key(other));
         let questions: Vec<RaftMessage> = silent
-            .map(|other| RaftMessage::question(me, other, *number))
+            .map(|other| RaftMessage::question(me, other, number))
             .collect();
         self.to_send.extend(questions);
     }
@@ -82,46 +92,70 @@ impl Group {
     pub(crate) fn on_question(&mut self, from: u64, number: u64) {
         self.lose_progress(from);
         let answer = match &self.memory {
+            _ if self.broken().is_some() => Answer {
+                has_lost: true,
+                ..Answer::default()
+            },
             Memory::Lost { .. } => Answer {
                 has_lost: true,
                 ..Answer::default()
             },
-            Memory::Whole => self.answer(),
-            Memory::Behind(place) => Answer {
-                last: self.last_place().max(*place),
-                ..self.answer()
-            },
+            Memory::Whole => self.answer(Place::default()),
+            Memory::Behind { place, .. } => self.answer(*place),
         };
         let answer = RaftMessage::answer(self.node.raft.id, from, number, answer);
         self.to_send.push(answer);
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self, place: Place) -> Answer {
         Answer {
             term: self.node.raft.term,
             last: self.last_place(),
+            place,
             has_lost: false,
         }
     }
 
     /// Another replica has answered.
     pub(crate) fn on_answer(&mut self, now: Micros, from: u64, to: u64, answer: Answer) {
-        let Memory::Lost { number, heard } = &mut self.memory else {
-            return;
+        let others: Vec<u64> = self.others().collect();
+        let heard = match &mut self.memory {
+            Memory::Lost { number, heard } | Memory::Behind { number, heard, .. } if *number == to => heard,
+            _ => return,
         };
-        if *number != to {
-            return;
-        }
         heard.insert(from, answer);
-        let heard = std::mem::take(heard);
-        if self.others().any(|other| !heard.contains_key(&other)) {
-            self.memory = Memory::Lost { number: to, heard };
+        if others.iter().any(|other| !heard.contains_key(other)) {
             return;
         }
+        let heard = std::mem::take(heard);
+        let ends = heard.values().map(|answer| answer.last);
+        let furthest = ends.max().unwrap_or_default();
+        let next = to.wrapping_add(1) & (u64::MAX >> 2);
+        match &self.memory {
+            Memory::Whole => {}
+            Memory::Lost { .. } => {
+                let places = heard.values().map(|answer| answer.place);
+                let place = places.max().unwrap_or_default().max(furthest);
+                self.lost_for_good = heard.values().any(|answer| answer.has_lost);
+                self.begin_behind_place(now, &heard, place, next);
+            }
+            Memory::Behind { place, .. } => {
+                // No replica has what it waits for: they have lost it one after the other.
+                let furthest = furthest.max(self.last_place());
+                let place = *place;
+                self.lost_for_good |= furthest < place;
+                self.memory = Memory::Behind {
+                    place: place.min(furthest),
+                    number: next,
+                    heard: BTreeMap::new(),
+                };
+            }
+        }
+        self.remember();
+    }
+
+    fn begin_behind_place(&mut self, now: Micros, heard: &BTreeMap<u64, Answer>, place: Place, number: u64) {
         let term = heard.values().map(|answer| answer.term).max().unwrap_or(0);
-        let last = heard.values().map(|answer| answer.last).max().unwrap_or_default();
-        self.lost_for_good = heard.values().any(|answer| answer.has_lost);
-        self.memory = Memory::Behind(last);
         if term > 0 {
             self.node.raft.become_follower(term, raft::INVALID_ID);
             // It may have voted in this term. A vote for itself is one for nobody else.
@@ -129,12 +163,16 @@ impl Group {
         }
         // It may have heard a leader just before.
         self.votes_from = self.votes_from.max(now + self.timing.timeout());
-        self.remember();
+        self.memory = Memory::Behind {
+            place,
+            number,
+            heard: BTreeMap::new(),
+        };
     }
 
     /// Its log may be far enough by now.
     pub(crate) fn remember(&mut self) {
-        if let Memory::Behind(place) = self.memory
+        if let Memory::Behind { place, .. } = self.memory
             && self.last_place() >= place
         {
             self.memory = Memory::Whole;
@@ -146,7 +184,7 @@ impl Group {
         match self.memory {
             Memory::Whole => false,
             Memory::Lost { .. } => true,
-            Memory::Behind(place) => candidate < place,
+            Memory::Behind { place, .. } => candidate < place,
         }
     }
 

@@ -5,7 +5,7 @@ use crate::copies::empty_snapshot;
 use crate::memory::Place;
 use bytes::Bytes;
 use raft::eraftpb::{self, ConfState};
-use turnbuckle_core::{Applied, Hlc, Record};
+use turnbuckle_core::{Applied, Hlc, Micros, Record};
 
 /// A message between two replicas of a group.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -36,6 +36,9 @@ pub struct RaftMessage {
     reject_hint: u64,
     #[prost(bytes = "bytes", tag = "12")]
     context: Bytes,
+    /// Of a leader: for how long, in microseconds, the receiver is to take no part in elections.
+    #[prost(uint64, tag = "13")]
+    promise_us: u64,
 }
 
 /// The kinds of messages, by their names in raft-rs.
@@ -62,8 +65,10 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Answer {
     pub term: u64,
-    /// The end of its log, or a later one that it is to reach.
+    /// The end of its log.
     pub last: Place,
+    /// The end that its log must reach before it may be elected, if that is later.
+    pub place: Place,
     /// Whether it has lost what it had, too.
     pub has_lost: bool,
 }
@@ -126,20 +131,19 @@ impl Kind {
 
 impl RaftMessage {
     /// The message that raft-rs wants sent. `None` if replicas do not send each other such messages.
-    pub(crate) fn new(message: eraftpb::Message) -> Option<RaftMessage> {
+    pub(crate) fn new(message: eraftpb::Message, promise: Micros) -> Option<RaftMessage> {
         let kind = Kind::of(message.get_msg_type())?;
         if kind == Kind::Snapshot {
             let metadata = message.get_snapshot().get_metadata();
-            return Some(RaftMessage {
-                kind: kind.into(),
-                from: message.from,
-                to: message.to,
-                term: message.term,
-                index: metadata.index,
-                log_term: metadata.term,
-                ..RaftMessage::default()
-            });
+            let (index, term) = (metadata.index, metadata.term);
+            let at = Applied { index, term };
+            let (from, to) = (message.from, message.to);
+            return Some(RaftMessage::offer(from, to, message.term, at, promise));
         }
+        let promise = match kind {
+            Kind::Heartbeat | Kind::Append => promise,
+            _ => Micros(0),
+        };
         Some(RaftMessage {
             kind: kind.into(),
             from: message.from,
@@ -153,7 +157,27 @@ impl RaftMessage {
             reject: message.reject,
             reject_hint: message.reject_hint,
             context: message.context,
+            promise_us: promise.0,
         })
+    }
+
+    /// A leader has dropped the entries up to `at`, which a follower needs: the follower is to take a full copy.
+    pub(crate) fn offer(from: u64, to: u64, term: u64, at: Applied, promise: Micros) -> RaftMessage {
+        RaftMessage {
+            kind: Kind::Snapshot.into(),
+            from,
+            to,
+            term,
+            index: at.index,
+            log_term: at.term,
+            promise_us: promise.0,
+            ..RaftMessage::default()
+        }
+    }
+
+    /// For how long the receiver is to take no part in elections.
+    pub(crate) fn promise(&self) -> Micros {
+        Micros(self.promise_us.min(MAX_PROMISE.0))
     }
 
     /// The message as raft-rs takes it.
@@ -212,6 +236,8 @@ impl RaftMessage {
             term: answer.term,
             log_term: answer.last.0,
             index: answer.last.1,
+            commit_term: answer.place.0,
+            reject_hint: answer.place.1,
             reject: answer.has_lost,
             commit: number,
             ..RaftMessage::default()
@@ -228,6 +254,7 @@ impl RaftMessage {
         Answer {
             term: self.term,
             last: (self.log_term, self.index),
+            place: (self.commit_term, self.reject_hint),
             has_lost: self.reject,
         }
     }
@@ -237,6 +264,9 @@ impl RaftMessage {
         !self.entries.is_empty()
     }
 }
+
+/// No configuration has a longer election timeout.
+const MAX_PROMISE: Micros = Micros::from_millis(120_000);
 
 impl Record for RaftMessage {
     const WHAT: &'static str = "a message of a Raft group";
@@ -270,11 +300,9 @@ impl Record for RaftMessage {
                 self.index, self.log_term
             ));
         }
-        if kind == Kind::Answer && self.log_term > self.term {
-            return Err(format!(
-                "a log up to term {} in term {}",
-                self.log_term, self.term
-            ));
+        let last_term = self.log_term.max(self.commit_term);
+        if kind == Kind::Answer && last_term > self.term {
+            return Err(format!("a log up to term {last_term} in term {}", self.term));
         }
         // raft-rs takes every entry that it does not have for one of term 0.
         if kind == Kind::Append && (self.index == 0) != (self.log_term == 0) {

@@ -285,6 +285,8 @@ impl EventLoop {
             self.shed();
         }
         self.serve_line();
+        // Commands may have come in meanwhile, and one that waits for its turn is not begun with a time before it came: a leader's lease may have ended since.
+        let now = self.now();
         let logged = self.host.node.appended_bytes();
         if self.index == 0 && (is_time || logged - self.looked_at_bytes.get() > LOOK_BYTES) {
             self.looked_at_bytes.set(logged);

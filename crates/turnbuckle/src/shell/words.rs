@@ -81,12 +81,17 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         return Vec::new();
     };
     let is_write = command.first().is_some_and(|name| is_write(name));
+    let is_unmet = is_write && is_unmet(command, reply);
     let mut first = claim.given.clone();
     if claim.given != claim.asked {
         first += &format!(" ('{}' was asked for)", claim.asked);
     }
     let replica = claim.server.as_deref().unwrap_or("unknown");
-    let done = if is_write { "written" } else { "read" };
+    let done = match is_write {
+        true if is_unmet => "not written: the condition did not hold",
+        true => "written",
+        false => "read",
+    };
     first += &format!(": {done} at {}", claim.site.as_deref().unwrap_or(site));
     first += &match is_write {
         true => format!(", by replica {replica}"),
@@ -96,6 +101,9 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         first += " (another node, to which the operation was forwarded)";
     }
     first += &match (&version, is_write) {
+        (Some(version), true) if is_unmet => {
+            format!(", which has version {version}{}", written(version, now_us))
+        }
         (Some(version), true) => format!(", as version {version}"),
         (Some(version), false) => format!(": version {version}{}", written(version, now_us)),
         (None, _) => String::new(),
@@ -149,6 +157,23 @@ fn reflected(claim: &Claim, staleness_us: u64) -> String {
         bound => format!(" (if clocks are within {})", span(bound)),
     };
     format!("it reflects every write that was acknowledged{by} {when}{clocks}")
+}
+
+/// Whether a write with a condition was not carried out. If it asks for the value before, the answer does not tell.
+fn is_unmet(command: &[Bytes], reply: &Value) -> bool {
+    let answer = match reply {
+        Value::Attribute(_, answer) => answer,
+        answer => answer,
+    };
+    let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+    let name = command.first();
+    match answer {
+        Value::Null => {
+            name.is_some_and(|name| is(name, "SET")) && !command.iter().skip(3).any(|word| is(word, "GET"))
+        }
+        Value::Integer(0) => name.is_some_and(|name| is(name, "SETNX")),
+        _ => false,
+    }
 }
 
 fn is_write(name: &[u8]) -> bool {
@@ -300,6 +325,31 @@ mod tests {
             words(&reply, "SET"),
             ["causal: written at a, by replica a/0/0, as version 5000000.3@b"]
         );
+    }
+
+    #[test]
+    fn a_condition_that_did_not_hold_wrote_nothing() {
+        let Value::Attribute(fields, _) = with_receipt(vec![(bulk("staleness_us"), Value::Integer(0))])
+        else {
+            panic!("an attribute")
+        };
+        let reply = |answer| Value::Attribute(fields.clone(), Box::new(answer));
+        let words = |reply: &Value, line: &str| {
+            let command: Vec<Bytes> = line
+                .split(' ')
+                .map(|word| Bytes::copy_from_slice(word.as_bytes()))
+                .collect();
+            receipt_in_words(reply, &command, "a", 5_000_001)[0].clone()
+        };
+        for (answer, line) in [(Value::Null, "set k v nx"), (Value::Integer(0), "SETNX k v")] {
+            assert!(
+                words(&reply(answer), line)
+                    .starts_with("causal: not written: the condition did not hold at a")
+            );
+        }
+        for (answer, line) in [(Value::Null, "SET k v NX GET"), (Value::Integer(1), "SETNX k v")] {
+            assert!(words(&reply(answer), line).starts_with("causal: written at a"));
+        }
     }
 
     #[test]
