@@ -41,9 +41,9 @@
 //! client is told. Replicas put it, whatever they have. So an entry may be applied to rows that are newer than itself, as they are after a full copy, and nothing goes wrong.
 //!
 //! **A write that is asked for again.** If an answer is lost, the session asks again, with the same number. A leader's log has every entry that is or may be committed. So the leader looks there, and finds the
-//! write, or knows that it never happened. A write is never carried out twice.
+//! write, or knows that it never happened. A write is never carried out twice. If entries among which it may be are dropped already, the leader says that it does not know.
 //!
-//! **Caveats.** The protocol is not finished, and not in the registry: docs/decisions/0012-raft.md has what is missing.
+//! **Caveats.** A data directory that is replaced by an old copy of itself is not noticed. docs/decisions/0012-raft.md has what is not built.
 mod change;
 mod config;
 mod message;
