@@ -259,16 +259,17 @@ impl Outcome {
         self.report(|record| Some(record.clone()))
     }
 
-    /// The same without reads at levels that promise no causal order, such as `eventual` and `bounded(t)`. They do not count as seen by their clients.
+    /// The same without reads at other levels than this one that promise no causal order, such as `eventual` and `bounded(t)`. They do not count as seen by their
+    /// clients.
     ///
     /// # Errors
     /// If the trace is not valid: a mistake of the simulator.
-    pub fn check_careful(&self) -> Result<Report, BadTrace> {
+    pub fn check_careful(&self, kept: Level) -> Result<Report, BadTrace> {
         let is_careless = |record: &Record| {
             let given = record.receipt.as_ref().map(|receipt| &receipt.given);
             let level = record.level.as_ref().map(|named| given.unwrap_or(named));
             let level = level.and_then(|level| level.parse::<Level>().ok());
-            level.is_some_and(|level| !level.promise().is_causal())
+            level.is_some_and(|level| level != kept && !level.promise().is_causal())
         };
         self.report(|record| match record.op {
             Op::Read | Op::Snapshot => (!is_careless(record)).then(|| record.clone()),

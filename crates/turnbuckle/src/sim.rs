@@ -19,7 +19,7 @@ use std::{
     time::Instant,
 };
 use turnbuckle_check::Report;
-use turnbuckle_core::{Level, Levels, Micros};
+use turnbuckle_core::{Level, Levels, Micros, Promise};
 use turnbuckle_document::Document;
 use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
@@ -484,8 +484,10 @@ fn run_all(
         let level = scenario.load.read.unwrap_or(protocol.levels().reads[0]);
         let report = outcome.check().map_err(|error| error.to_string());
         // Without a load that mixes levels, the two reports are the same.
-        let careful = match level.promise().is_causal() && scenario.load.is_careless() {
-            true => outcome.check_careful().map_err(|error| error.to_string()),
+        let is_of_sessions =
+            level.promise().is_causal() || matches!(level.promise(), Promise::Session { .. });
+        let careful = match is_of_sessions && scenario.load.is_careless() {
+            true => outcome.check_careful(level).map_err(|error| error.to_string()),
             false => report.clone(),
         };
         let left_out = outcome.left_out();

@@ -109,7 +109,9 @@ fn jump_beside(fault: &Fault) -> Option<Fault> {
 fn wrong<S: Session>(scenario: &Scenario, config: Config<S>) -> Vec<String> {
     let outcome = scenario.run::<S>(config, Keep::JUDGE_AND_TRACE);
     let judged = outcome.violations.iter().map(|violation| violation.words.clone());
-    let report = outcome.check_careful().expect("the trace is one");
+    let report = outcome
+        .check_careful(turnbuckle_core::Level::Causal)
+        .expect("the trace is one");
     let is_causal = S::LEVELS.reads[0].promise().is_causal();
     let violations = report.causal_violations.filter(|_| is_causal).unwrap_or(0);
     let checked = (violations > 0).then(|| format!("{violations} against causal consistency"));

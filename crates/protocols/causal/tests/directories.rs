@@ -22,7 +22,9 @@ fn run<S: Session>(scenario: &Scenario, config: Config<S>) -> Vec<String> {
 
 fn found(outcome: &Outcome, is_causal: bool) -> Vec<String> {
     let judged = outcome.violations.iter().map(|violation| violation.words.clone());
-    let report = outcome.check_careful().expect("the trace is one");
+    let report = outcome
+        .check_careful(turnbuckle_core::Level::Causal)
+        .expect("the trace is one");
     let violations = report.causal_violations.filter(|_| is_causal).unwrap_or(0);
     let checked = (violations > 0).then(|| format!("{violations} against causal consistency"));
     judged.chain(checked).collect()

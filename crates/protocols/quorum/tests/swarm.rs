@@ -76,7 +76,7 @@ fn run<S: OfQuorum>(
 fn against(level: Level, outcome: &Outcome) -> Vec<(&'static str, u64)> {
     // Some reads are at `bounded(t)` in any case, and promise no order.
     let report = match level.promise().is_causal() {
-        true => outcome.check_careful(),
+        true => outcome.check_careful(level),
         false => outcome.check(),
     };
     let report = report.expect("the trace is valid");
