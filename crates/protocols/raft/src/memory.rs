@@ -21,7 +21,7 @@
 //! ```
 //!
 //! A majority of answers would not do: the leader that has sent the entry may be the one that is missing. A leader that is asked counts none of the entries any
-//! more that the replica had before ([`Group::lose_progress`]).
+//! more that the replica had before.
 //!
 //! **If others have lost theirs, too,** they say so, and their word counts for nothing. What only they had is lost. If all have, the group is new: nobody has ever
 //! promised anything, or nobody knows. Replicas may also lose theirs one after the other, so that no log is as far any more as one that was told of. While it hears no leader, such a replica
