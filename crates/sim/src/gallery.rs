@@ -50,7 +50,7 @@ macro_rules! anomalies {
 
 impl Anomaly {
     /// All anomalies: first those that one client sees, then those that several see, then what no client may ever see.
-    pub const ALL: [Anomaly; 14] = anomalies!(
+    pub const ALL: [Anomaly; 15] = anomalies!(
         "stale_read"
         "reads_go_back"
         "own_write_missing"
@@ -61,6 +61,7 @@ impl Anomaly {
         "long_fork"
         "neither_sees_the_other"
         "lost_update"
+        "lock_lost_with_its_machine"
         "deleted_key_comes_back"
         "sites_stay_different"
         "acknowledged_write_lost_with_one_machine"

@@ -115,7 +115,11 @@ fn cops_shows_in_the_gallery_what_is_causal_and_nothing_else() {
     for (anomaly, verdict) in verdicts {
         let expected = match anomaly.name {
             // Causal consistency says nothing of what is concurrent, or how old.
-            "stale_read" | "long_fork" | "neither_sees_the_other" | "lost_update" => Verdict::Shown,
+            "stale_read"
+            | "long_fork"
+            | "neither_sees_the_other"
+            | "lost_update"
+            | "lock_lost_with_its_machine" => Verdict::Shown,
             // The script reads several keys at once.
             "fractured_snapshot" => Verdict::NotOffered,
             _ => Verdict::Prevented,
