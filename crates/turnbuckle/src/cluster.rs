@@ -50,12 +50,20 @@ pub fn run(options: &Cluster) -> Result<(), Failure> {
     let client = |address: &String| AdminClient::new(address.clone(), Duration::from_secs(5));
     match &options.action {
         Action::Status => {
-            let all = options.admin.iter().map(|address| client(address).status());
-            let all: Vec<Status> = all.collect::<Result<_, _>>().map_err(failure)?;
-            match options.json {
-                true => say(&json(&all)?),
-                false => say(&show(&all)),
+            let (mut all, mut silent) = (Vec::new(), None);
+            for address in &options.admin {
+                match client(address).status() {
+                    Ok(status) => all.push(status),
+                    Err(error) => silent = Some(error),
+                }
             }
+            // What the other nodes know is shown in any case.
+            match options.json {
+                true => say(&json(&all)?)?,
+                false if all.is_empty() => {}
+                false => say(&show(&all))?,
+            }
+            silent.map_or(Ok(()), |error| Err(failure(error)))
         }
         Action::Lead { keyspace, partition } => {
             let [address] = &options.admin[..] else {

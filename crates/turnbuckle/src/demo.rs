@@ -45,7 +45,7 @@ pub struct Demo {
     /// The number of partitions of each keyspace, 1 to 16384.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     partitions: u16,
-    /// Add a keyspace beside 'causal', 'eventual' and 'quorum', such as rain=gentlerain, or give one of those three another protocol. May be repeated.
+    /// Add a keyspace beside 'causal', 'eventual', 'quorum' and 'consensus', such as rain=gentlerain, or give one of those four another protocol. May be repeated.
     #[arg(long = "keyspace", value_name = "NAME=PROTOCOL", value_parser = keyspace)]
     keyspaces: Vec<(String, String)>,
     /// Read the delays between sites from a file (docs/configuration.md), or use none with 'off'; default: the delays of three continents.

@@ -3,6 +3,9 @@
 //! A write goes to the leader, as far as the gateway knows it. A read goes there if it must be linearizable, and to the nearest replica else. A replica that does not lead, or is behind, says who
 //! leads; all sessions of the gateway learn that.
 //!
+//! **Asking another replica.** A replica that has not answered for an election timeout may be paused, and another one may lead by then. So the next one is asked, whatever the gateway has
+//! learned before.
+//!
 //! **Asking again.** If there is no leader, or an answer is lost, the session asks again until its patience ends. It asks with the same name, so that a leader that finds the operation in its log does not
 //! carry it out twice ([`crate`]). If the last that it heard of a write was nothing, the client is told that the write may have happened.
 use crate::change::OperationName;
@@ -48,6 +51,7 @@ pub struct DacianSession {
     topology: Topology,
     id: SessionId,
     patience: Micros,
+    election: Micros,
     open: BTreeMap<u64, Open>,
     seen: Seen,
 }
@@ -90,6 +94,10 @@ struct Part {
     since_index: u64,
     /// Whether it may have been carried out.
     is_doubtful: bool,
+    /// The server that was asked last.
+    server: Option<ServerId>,
+    /// Whether it is done.
+    is_answered: bool,
     /// How often it was asked for.
     asked: u32,
     /// The replica that said that it is behind: the leader is asked instead.
@@ -102,9 +110,14 @@ struct Put {
     options: Option<Box<PutOptions>>,
 }
 
-/// When to ask again for a part of an operation.
+/// When to wake up. Each names an operation, and a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AskAgain(u64, u32);
+pub enum Timer {
+    /// When to ask again, because nobody leads.
+    AskAgain(u64, u32),
+    /// When to ask another replica, because the one that was asked has not answered: its process may be paused.
+    AskAnother(u64, u32),
+}
 
 /// How long a session waits before it asks again, while there is no leader.
 const PAUSE: Micros = Micros::from_millis(50);
@@ -237,7 +250,28 @@ impl DacianSession {
             is_repeated: part.is_doubtful,
             confirmed: None,
         };
+        part.server = Some(server);
         cx.ask(tag, number, server, request);
+        cx.set_timer(Timer::AskAnother(tag, number), self.election);
+    }
+
+    /// A replica has not answered for an election timeout. Perhaps another one leads by now.
+    fn ask_another(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
+        let Some(open) = self.open.get_mut(&tag) else {
+            return;
+        };
+        let left = (open.since + self.patience).since(cx.now.monotonic);
+        let Some(part) = open.parts.get_mut(number as usize) else {
+            return;
+        };
+        let Some(server) = part.server.filter(|_| !part.is_answered && left > PAUSE) else {
+            return;
+        };
+        let known = cx.shared.partitions.entry(server.partition).or_default();
+        known.leader = known.leader.filter(|&leader| leader != server.replica());
+        part.is_doubtful |= part.write.is_some();
+        part.is_redirected = true;
+        self.ask(cx, tag, number);
     }
 
     /// A part was not carried out, or may not have been. It is asked for again, unless that takes too long.
@@ -256,7 +290,7 @@ impl DacianSession {
         if left > PAUSE {
             return match at_once {
                 true => self.ask(cx, tag, number),
-                false => cx.set_timer(AskAgain(tag, number), PAUSE),
+                false => cx.set_timer(Timer::AskAgain(tag, number), PAUSE),
             };
         }
         let is_doubtful = open.parts.iter().any(|part| part.is_doubtful);
@@ -299,6 +333,7 @@ impl DacianSession {
                 return cx.fail(tag, failure);
             }
             Answer::Value(value) => {
+                part.is_answered = true;
                 self.seen.note(partition, &part.key, index, false);
                 part.value = value;
             }
@@ -358,6 +393,8 @@ impl Part {
             value: None,
             since_index: 0,
             is_doubtful: false,
+            server: None,
+            is_answered: false,
             asked: 0,
             is_redirected: false,
         }
@@ -367,7 +404,7 @@ impl Part {
 impl Session for DacianSession {
     type Protocol = Dacian;
     type Shared = Shared;
-    type Timer = AskAgain;
+    type Timer = Timer;
 
     const LEVELS: Levels = Levels {
         reads: READS,
@@ -381,6 +418,7 @@ impl Session for DacianSession {
             topology,
             id,
             patience: config.patience,
+            election: config.timing().timeout(),
             open: BTreeMap::new(),
             seen: Seen::default(),
         }
@@ -452,7 +490,12 @@ impl Session for DacianSession {
         let Some(open) = self.open.get_mut(&tag) else {
             return;
         };
-        let Some(asked) = open.parts.get_mut(part as usize) else {
+        // Two replicas may have been asked, and one has answered before.
+        let Some(asked) = open
+            .parts
+            .get_mut(part as usize)
+            .filter(|asked| !asked.is_answered)
+        else {
             return;
         };
         let partition = from.partition;
@@ -503,8 +546,11 @@ impl Session for DacianSession {
         }
     }
 
-    fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, AskAgain(tag, part): AskAgain) {
-        self.ask(cx, tag, part);
+    fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, timer: Timer) {
+        match timer {
+            Timer::AskAgain(tag, part) => self.ask(cx, tag, part),
+            Timer::AskAnother(tag, part) => self.ask_another(cx, tag, part),
+        }
     }
 
     fn give_up(&mut self, _: &mut SessionContext<'_, Self>, tag: u64) {
