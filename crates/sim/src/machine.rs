@@ -101,6 +101,7 @@ pub(crate) struct Process<S: Session> {
 pub(crate) struct Due {
     pub turn: bool,
     pub workers: BTreeSet<Worker>,
+    /// The deadline of the tick that counts. Earlier ticks on the calendar do nothing.
     pub tick: Option<Micros>,
 }
 

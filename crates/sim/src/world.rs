@@ -81,9 +81,11 @@ enum Event {
         node: usize,
         life: u64,
     },
+    /// A deadline has come, if no earlier one has been put on the calendar since.
     Tick {
         node: usize,
         life: u64,
+        deadline: Micros,
     },
     Look {
         node: usize,
@@ -424,7 +426,9 @@ impl<S: Session> World<S> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
-            Event::Tick { node, life } if self.lives(node, life) => self.tick(node),
+            Event::Tick { node, life, deadline } if self.lives(node, life) => {
+                self.tick(node, deadline);
+            }
             Event::Look { node, life } if self.lives(node, life) => self.look(node, life),
             Event::Work { node, life, worker } if self.lives(node, life) => self.work(node, worker),
             Event::Interval { node, life } if self.lives(node, life) => self.interval(node, life),

@@ -46,7 +46,9 @@ impl<S: Session> World<S> {
     /// Whether an event concerns a process or connection that still exists, and changes anything now.
     fn does_something(&self, event: &Event) -> bool {
         match *event {
-            Event::Tick { node, life } => self.lives(node, life) && self.has_timers_due(node),
+            Event::Tick { node, life, deadline } => {
+                self.lives(node, life) && self.has_timers_due(node, deadline)
+            }
             Event::Turn { node, life }
             | Event::Look { node, life }
             | Event::Work { node, life, .. }
@@ -95,11 +97,13 @@ impl<S: Session> World<S> {
         !machine.disk.is_synced() || machine.engine.unpersisted_batches() > 0
     }
 
-    fn has_timers_due(&self, node: usize) -> bool {
+    fn has_timers_due(&self, node: usize, deadline: Micros) -> bool {
         let now = self.now(node).monotonic;
         let process = self.machines[node].process.as_ref();
-        let deadline = process.and_then(|process| process.next_deadline());
-        deadline.is_some_and(|deadline| deadline <= now)
+        process.is_some_and(|process| {
+            let next = process.next_deadline();
+            process.due.tick == Some(deadline) && next.is_some_and(|next| next <= now)
+        })
     }
 
     /// Handles the event now, with everything that follows at once.

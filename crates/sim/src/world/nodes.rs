@@ -55,7 +55,8 @@ impl<S: Session> World<S> {
         {
             self.process(node).due.tick = Some(deadline);
             let after = self.machines[node].clock.true_span(deadline.since(now.monotonic));
-            self.schedule(after, Event::Tick { node, life });
+            let tick = Event::Tick { node, life, deadline };
+            self.schedule(after, tick);
         }
     }
 
@@ -96,9 +97,13 @@ impl<S: Session> World<S> {
         }
     }
 
-    pub(super) fn tick(&mut self, node: usize) {
+    pub(super) fn tick(&mut self, node: usize, deadline: Micros) {
         let now = self.now(node);
         let process = self.process(node);
+        // An earlier deadline was put on the calendar later, and its tick has put the next one there.
+        if process.due.tick != Some(deadline) {
+            return;
+        }
         process.due.tick = None;
         let is_due = |deadline: Option<Micros>| deadline.is_some_and(|deadline| deadline <= now.monotonic);
         let (of_replicas, of_sessions) = (
