@@ -31,7 +31,8 @@ mod promise;
 pub use promise::{Promise, PromisedOrder};
 mod protocol;
 pub use protocol::{
-    Completeness, Context, Forgotten, GroupStatus, Protocol, Recovered, RequestId, Wish, Write,
+    Completeness, Context, Forgotten, GroupStatus, MemberChange, MemberRefusal, Membership, Protocol,
+    Recovered, RequestId, Wish, Write,
 };
 mod receipt;
 pub use receipt::{Basis, ConsensusProof, Freshness, Hidden, Proof, QuorumProof, Receipt, Route};

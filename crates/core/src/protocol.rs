@@ -226,16 +226,86 @@ pub enum Completeness {
 }
 
 /// What an operator, or the end of its node, wants of a replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// That it leads its partition.
     Lead,
     /// That another replica leads, if this one does.
     HandOver,
+    /// That replicas are what they are said to be, if this one leads. A change may take several steps: the wish is repeated until it is fulfilled.
+    Members(Vec<MemberChange>),
 }
 
-/// What a replica knows of the leader of its partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a replica is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberChange {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// What it is to be.
+    pub wanted: Membership,
+}
+
+/// Why a leader does not make replicas what they are to be, or not yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberRefusal {
+    /// The partition has no such replica.
+    Unknown(ReplicaId),
+    /// No voter would be left.
+    NoVoters,
+    /// Another change of members or leaders is under way.
+    Busy,
+    /// A learner is to vote, and its leader does not hear it.
+    Silent(ReplicaId),
+    /// A learner is to vote, and takes a full copy.
+    TakesCopy(ReplicaId),
+    /// A learner is to vote, and lacks this number of entries.
+    Lags(ReplicaId, u64),
+    /// Of the voters that there would be, the leader hears no majority.
+    NoMajority {
+        /// The number of voters.
+        voters: usize,
+        /// The number of those that it hears.
+        heard: usize,
+    },
+}
+
+/// What a replica is in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Membership {
+    /// It takes all writes, and votes.
+    Voter,
+    /// It takes all writes, and does not vote: no write waits for it.
+    Learner,
+    /// It takes no part.
+    None,
+}
+
+/// The names are those of scripts, scenario files and the status.
+impl std::str::FromStr for Membership {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Membership, &'static str> {
+        let known = [Membership::Voter, Membership::Learner, Membership::None];
+        let mut known = known.into_iter();
+        known
+            .find(|known| known.name() == name)
+            .ok_or("expected voter, learner or none")
+    }
+}
+
+impl Membership {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Membership::Voter => "voter",
+            Membership::Learner => "learner",
+            Membership::None => "none",
+        }
+    }
+}
+
+/// What a replica knows of the leader and the members of its partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupStatus {
     /// The leader that it follows, or itself.
     pub leader: Option<ReplicaId>,
@@ -247,6 +317,14 @@ pub struct GroupStatus {
     pub applied: u64,
     /// Whether it leads and another replica is about to.
     pub is_handing_over: bool,
+    /// The replicas that vote.
+    pub voters: ReplicaSet,
+    /// While the voters change: those before.
+    pub outgoing: ReplicaSet,
+    /// The replicas that take all writes and do not vote.
+    pub learners: ReplicaSet,
+    /// Why the last [`Wish::Members`] is not fulfilled yet, if it leads.
+    pub refusal: Option<MemberRefusal>,
 }
 
 /// What is kept of a replica beside its versions.

@@ -148,7 +148,9 @@ impl Node {
     ) -> Option<usize> {
         let is_meant = |known: &&Arc<dyn Lanes>| keyspace.is_none_or(|name| name == known.name());
         let meant: Vec<_> = self.keyspaces.iter().filter(is_meant).collect();
-        let told = meant.iter().map(|keyspace| keyspace.wish(now, partition, wish));
+        let told = meant
+            .iter()
+            .map(|keyspace| keyspace.wish(now, partition, wish.clone()));
         (!meant.is_empty()).then(|| told.sum())
     }
 

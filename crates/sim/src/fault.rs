@@ -2,7 +2,7 @@
 use crate::{World, file::offset_us};
 use serde::Deserialize;
 use std::str::FromStr;
-use turnbuckle_core::{Micros, Session, Wish};
+use turnbuckle_core::{Membership, Micros, Session, Wish};
 use turnbuckle_document::{number, word};
 use turnbuckle_node::NodeId;
 
@@ -181,6 +181,14 @@ pub enum FaultKind<N = NodeId> {
         /// The node.
         node: N,
     },
+    /// No fault: an operator wants the replicas of a node to be voters, learners or no members of their groups.
+    Member {
+        /// The node.
+        node: N,
+        /// What they are to be.
+        #[serde(rename = "as", deserialize_with = "word")]
+        wanted: Membership,
+    },
     /// No fault: a copy of a node's data directory is made. [`Loss::Old`] puts it back.
     Backup {
         /// The node.
@@ -239,12 +247,13 @@ impl FaultKind {
                 | FaultKind::Damage { .. }
                 | FaultKind::Lead { .. }
                 | FaultKind::HandOver { .. }
+                | FaultKind::Member { .. }
         )
     }
 }
 
 impl<S: Session> World<S> {
-    /// Begins a fault. Returns false if the fault is left out, because it takes a data directory while another one is not whole
+    /// Begins a fault. Returns false if the fault is left out, because it takes data that no other node may have
     /// ([`World::may_lose`]).
     pub fn begin(&mut self, fault: &Fault) -> bool {
         match fault.kind {
@@ -275,8 +284,9 @@ impl<S: Session> World<S> {
             FaultKind::Damage { node, rows } => self.damage(node, rows),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
             FaultKind::Backup { node } => self.backup(node),
-            FaultKind::Lead { node } => self.wish(node, Wish::Lead),
-            FaultKind::HandOver { node } => self.wish(node, Wish::HandOver),
+            FaultKind::Lead { node } => self.wish(node, None, Wish::Lead),
+            FaultKind::HandOver { node } => self.wish(node, None, Wish::HandOver),
+            FaultKind::Member { node, wanted } => self.want_members(node, wanted, 2),
         }
         true
     }
@@ -295,7 +305,8 @@ impl<S: Session> World<S> {
             FaultKind::Checkpoint { .. }
             | FaultKind::Backup { .. }
             | FaultKind::Lead { .. }
-            | FaultKind::HandOver { .. } => {}
+            | FaultKind::HandOver { .. }
+            | FaultKind::Member { .. } => {}
             FaultKind::Damage { node, .. } => self.find_damage(node),
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
@@ -325,6 +336,7 @@ impl<S: Session> World<S> {
             | FaultKind::Backup { .. }
             | FaultKind::Lead { .. }
             | FaultKind::HandOver { .. }
+            | FaultKind::Member { .. }
             | FaultKind::Damage { .. }
             | FaultKind::CrashWithinWrite { .. } => {}
             _ => {

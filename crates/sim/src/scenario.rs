@@ -16,7 +16,7 @@ use std::{
     fmt,
 };
 use turnbuckle_check::{BadTrace, HistoryBuilder, Orders, Report};
-use turnbuckle_core::{Level, Micros, Protocol, Replication, Session, Settings};
+use turnbuckle_core::{Level, Membership, Micros, Protocol, Replication, Session, Settings};
 use turnbuckle_node::Written;
 use turnbuckle_workload::{Op, Record};
 
@@ -234,6 +234,14 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
         world.empty_old_directories();
         // A node that finds out meanwhile that its directory is an old copy serves nothing until it is emptied.
         is_quiet = world.settle(RESTART_EVERY) && !world.nodes().any(|node| world.is_outdated(node));
+        // Operators let every replica vote again.
+        if !world.all_vote() {
+            is_quiet = false;
+            world
+                .nodes()
+                .for_each(|node| world.want_members(node, Membership::Voter, 1));
+            world.advance(Micros::from_millis(100));
+        }
     }
     clients.go_on(world);
     if !is_quiet {

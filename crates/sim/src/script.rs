@@ -703,7 +703,13 @@ impl<S: Session> Runner for Script<S> {
                     _ => Wish::HandOver,
                 };
                 let node = self.node(args.next_pos())?;
-                self.there()?.wish(node, wish);
+                self.there()?.wish(node, None, wish);
+                Ok(String::new())
+            }
+            "member" => {
+                let node = self.node(args.next_pos())?;
+                let wanted = args.next_pos().ok_or("what it is to be is missing")?.parse()?;
+                self.there()?.want_members(node, wanted, 1);
                 Ok(String::new())
             }
             "damage" => {

@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Members, Micros, Replication, Settings, Value};
+use turnbuckle_core::{Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Value};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -398,6 +398,7 @@ impl Draw {
         }
         if self.elects && self.fault_every.is_some() {
             self.draw_leaders(&nodes, &mut faults);
+            self.draw_members(&nodes, &mut faults);
         }
         if self.world.keyspaces > 1 {
             self.draw_left_out(&nodes, &mut faults);
@@ -477,6 +478,29 @@ impl Draw {
             let (at, span) = (Micros(random.below(self.safety.0)), Micros(0));
             faults.push(Fault { at, span, kind });
         }
+    }
+
+    /// In half of the worlds operators change members: a replica leaves its group, or becomes a learner or a voter. Operators repeat what they want, because a change takes several steps.
+    fn draw_members(&self, nodes: &[NodeId], faults: &mut Vec<Fault>) {
+        let mut random = of_members(self.world.seed);
+        if random.percent(50) {
+            return;
+        }
+        for _ in 0..random.of(1..=8) {
+            let node = *random.pick(nodes);
+            let wanted = match random.below(5) {
+                0 | 1 => Membership::None,
+                2 => Membership::Learner,
+                _ => Membership::Voter,
+            };
+            let (mut at, span) = (Micros(random.below(self.safety.0)), Micros(0));
+            for _ in 0..random.of(1..=4) {
+                let kind = FaultKind::Member { node, wanted };
+                faults.push(Fault { at, span, kind });
+                at = at + Micros(random.of(1..=self.safety.0 / 10));
+            }
+        }
+        faults.retain(|fault| fault.at < self.safety);
     }
 
     /// Restarts nodes without one of the keyspaces, and later with it again. About half of the nodes begin without it.
@@ -665,6 +689,11 @@ fn of_fills(seed: u64) -> Random {
 /// Draws for leaders that are moved.
 fn of_leaders(seed: u64) -> Random {
     Random::new(seed.rotate_left(56) ^ 0x6C65_6164)
+}
+
+/// Draws for members that change.
+fn of_members(seed: u64) -> Random {
+    Random::new(seed.rotate_left(40) ^ 0x6D65_6D62)
 }
 
 /// Draws for clocks that jump by an hour.

@@ -180,7 +180,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         let is_meant = |cell: &&LaneCell<P>| partition.is_none_or(|partition| partition == cell.me.partition);
         let meant = self.lanes().iter().filter(is_meant);
         meant
-            .map(|cell| self.enter(cell).step(now, Input::Wish(wish)))
+            .map(|cell| self.enter(cell).step(now, Input::Wish(wish.clone())))
             .count()
     }
 

@@ -46,6 +46,7 @@ impl Bugs {
             "copies_ahead" => &mut self.raft.copies_ahead,
             "forgets_that_it_lost" => &mut self.raft.forgets_that_it_lost,
             "keeps_lease" => &mut self.raft.keeps_lease,
+            "forgets_committed" => &mut self.raft.forgets_committed,
             "drops_entries" => &mut self.raft.drops_entries,
             "writes_twice" => &mut self.writes_twice,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, GroupStatus, Hlc, Key, Level,
-    Metric, Micros, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered,
-    ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
+    MemberRefusal, Metric, Micros, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading,
+    Recovered, ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role};
 
@@ -60,6 +60,8 @@ pub struct Dacian {
     pub(crate) fresh: Option<Fresh>,
     /// What other replicas have sent and no sound replica would have.
     faults: u64,
+    /// Why it has not changed the members as an operator wanted.
+    refusal: Option<MemberRefusal>,
     elections: u64,
     pub(crate) redirected: u64,
     pub(crate) given_up: u64,
@@ -213,7 +215,7 @@ impl Protocol for Dacian {
             config: config.clone(),
             replicas: voters,
             is_lease_used: false,
-            applied: group.committed(),
+            applied: group.applied().index,
             group,
             fetching: None,
             floor: floor_of(recovered),
@@ -229,6 +231,7 @@ impl Protocol for Dacian {
             questions: seed >> 1,
             fresh: None,
             faults: 0,
+            refusal: None,
             elections: 0,
             redirected: 0,
             given_up: 0,
@@ -251,7 +254,7 @@ impl Protocol for Dacian {
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        if self.group.broken().is_some() {
+        if self.group.broken().is_some() || !self.group.is_member() {
             // Other replicas can carry it out.
             let outcome = match request.operation.is_write() {
                 true => Outcome::NotLeader(None),
@@ -292,7 +295,7 @@ impl Protocol for Dacian {
                 }
             }
             Some(Body::AskToLead(())) => {
-                self.group.hand_over(Some(from.replica()));
+                self.group.hand_over(cx.now.monotonic, Some(from.replica()));
                 self.handle_ready(cx);
             }
             // Whoever does not lead does not know. The asker asks again.
@@ -370,7 +373,7 @@ impl Protocol for Dacian {
             .max()
             .unwrap_or_default();
         if let Some(applied) = copied.applied
-            && self.group.restore(cx, applied, newest)
+            && self.group.restore(cx, copied, applied, newest)
         {
             self.applied = self.group.committed();
             let behind = self.proposed.split_off(&(self.applied + 1));
@@ -389,22 +392,31 @@ impl Protocol for Dacian {
 
     fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
         match (wish, self.group.leader()) {
-            (Wish::HandOver, _) => self.group.hand_over(None),
+            (Wish::HandOver, _) => self.group.hand_over(cx.now.monotonic, None),
             (Wish::Lead, Some(leader)) if cx.others().contains(leader) => {
                 cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
             }
             (Wish::Lead, _) => {}
+            (Wish::Members(changes), _) if self.group.role() == Role::Leader => {
+                self.refusal = self.group.change_members(cx.now.monotonic, &changes).err();
+            }
+            (Wish::Members(_), _) => {}
         }
         self.handle_ready(cx);
     }
 
     fn group(&self) -> Option<GroupStatus> {
+        let members = self.group.members();
         Some(GroupStatus {
             leader: self.group.leader(),
             term: self.group.term(),
             committed: self.group.committed(),
             applied: self.applied,
             is_handing_over: self.group.is_handing_over(),
+            voters: members.voters,
+            outgoing: members.outgoing,
+            learners: members.learners,
+            refusal: self.refusal,
         })
     }
 
@@ -419,7 +431,7 @@ impl Protocol for Dacian {
     fn vitals(&self, _: Now) -> Vitals {
         let reads = self.unconfirmed.len() + self.asking.as_ref().map_or(0, |asking| asking.readers.len());
         let waits = self.is_incomplete
-            || self.group.leader().is_none()
+            || self.group.is_member() && self.group.leader().is_none()
             || self.group.has_followers_behind()
             || self.applied < self.group.committed();
         Vitals {
@@ -481,7 +493,7 @@ impl Dacian {
             cx.want_copy(cx.me.peer(replica));
         }
         let has_readers = !self.unconfirmed.is_empty() && self.asking.is_none();
-        if self.group.has_news() || has_readers && self.may_ask(cx) {
+        if self.group.has_news() || self.group.has_more() || has_readers && self.may_ask(cx) {
             self.flush_soon(cx);
         }
     }
@@ -534,8 +546,27 @@ impl Dacian {
         self.applied = entry.at.index;
         self.apply_one(cx, &entry);
         self.group.note(cx, &entry);
+        if !self.group.is_member() {
+            self.leave_group(cx);
+        }
         self.group.purge(cx, self.config.log_entries as u64);
         cx.advance(Line::Applied, entry.at.index);
+    }
+
+    /// This replica takes no part any more. Whoever waits for it has to ask another one.
+    fn leave_group(&mut self, cx: &mut Cx<'_>) {
+        for (_, waiting) in std::mem::take(&mut self.proposed) {
+            self.leave_open(cx, waiting, "the replica is no member of its group any more");
+        }
+        let asking = self.asking.take().map(|asking| asking.readers);
+        for reader in std::mem::take(&mut self.unconfirmed)
+            .into_iter()
+            .chain(asking.unwrap_or_default())
+        {
+            if let Reader::Here(id, request, _) = reader {
+                self.reply(cx, id, request.operation.level(), Outcome::Behind(None));
+            }
+        }
     }
 
     /// Rows are not newer than what is applied any more.

@@ -524,7 +524,8 @@ impl Session for DacianSession {
                     }
                     Outcome::Behind(leader) => {
                         asked.is_redirected = true;
-                        known.leader = leader.or(known.leader);
+                        let leader = leader.or(known.leader.filter(|&leader| leader != from.replica()));
+                        known.leader = leader;
                         let why = "no replica that is fresh enough was found in time".to_string();
                         self.ask_later(cx, tag, part, why, leader.is_some());
                     }

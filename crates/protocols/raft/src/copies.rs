@@ -20,7 +20,7 @@ use crate::log::Noted;
 use crate::message::RaftMessage;
 use raft::eraftpb::{ConfState, Message, MessageType, Snapshot};
 use raft::{INVALID_ID, ProgressState, SnapshotStatus, StateRole, Storage};
-use turnbuckle_core::{Applied, Context, Hlc, Micros, Protocol, ReplicaId};
+use turnbuckle_core::{Applied, Context, Hlc, Micros, Protocol, Recovered, ReplicaId};
 
 /// The most bytes of applied entries that are kept.
 const KEPT_BYTES: u64 = 64 << 20;
@@ -137,13 +137,19 @@ impl Group {
 
     /// A full copy is in place that has the effects of everything up to `at`, and nothing stamped after `newest` that is not among those. Returns whether this replica is
     /// further now: then nothing up to `at` is applied any more. Call [`Group::handle_ready`] after it.
-    pub fn restore<P: Protocol>(&mut self, cx: &mut Context<'_, P>, at: Applied, newest: Hlc) -> bool {
+    pub fn restore<P: Protocol>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        copied: &Recovered,
+        at: Applied,
+        newest: Hlc,
+    ) -> bool {
         self.copying = None;
         if self.broken().is_some() || self.has_lost() || self.role() == Role::Leader || at.index == 0 {
             return false;
         }
         let leader = self.node.raft.leader_id;
-        let is_further = at.index > self.committed() && self.begin_behind(cx, at, newest);
+        let is_further = at.index > self.committed() && self.begin_behind(cx, copied, at, newest);
         if leader != INVALID_ID && leader != self.node.raft.id {
             self.tell_committed(leader);
         }
@@ -151,7 +157,13 @@ impl Group {
     }
 
     /// The log begins behind `at`. Returns false if it has that entry already, which is then committed: the entries up to it are applied like any others.
-    fn begin_behind<P: Protocol>(&mut self, cx: &mut Context<'_, P>, mut at: Applied, newest: Hlc) -> bool {
+    fn begin_behind<P: Protocol>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        copied: &Recovered,
+        mut at: Applied,
+        newest: Hlc,
+    ) -> bool {
         let term = self.node.raft.term;
         if self.node.raft.state != StateRole::Follower || term < at.term {
             self.node.raft.become_follower(term.max(at.term), INVALID_ID);
@@ -159,10 +171,11 @@ impl Group {
         if self.planted.copies_ahead {
             at.index += 2;
         }
-        let members = self.node.store().members();
-        if !self.node.raft.restore(empty_snapshot(at, members)) {
+        let members = self.members_after(copied);
+        if !self.node.raft.restore(empty_snapshot(at, members.in_raft())) {
             return false;
         }
+        self.restore_members(cx, members);
         self.committed.clear();
         let first = cx.journal().first();
         cx.truncate(first);

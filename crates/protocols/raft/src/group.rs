@@ -1,11 +1,12 @@
 //! The group itself: raft-rs, driven by a replica's inputs.
 use crate::log::{Log, Noted};
+use crate::members::Knowledge;
 use crate::memory::Memory;
 use crate::message::{Kind, RaftMessage};
 use crate::reads::{Lease, Round};
 use crate::timing::Timing;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
 use raft::{CAMPAIGN_TRANSFER, Config, RawNode, ReadOnlyOption, StateRole};
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +52,8 @@ pub struct Planted {
     pub keeps_lease: bool,
     /// A replica that is restarted drops the entries that it has not applied.
     pub drops_entries: bool,
+    /// It is not kept that an entry is committed which changes the members.
+    pub forgets_committed: bool,
 }
 
 /// What a replica is in its group.
@@ -78,8 +81,10 @@ pub struct Proposed {
 pub struct Committed {
     /// Where it was proposed.
     pub at: Proposed,
-    /// What a protocol has proposed. Empty if it was a new leader's own entry.
+    /// What a protocol has proposed. Empty if it was a new leader's own entry, or a change of the members.
     pub data: Bytes,
+    /// A change of the members.
+    pub(crate) change: Option<Bytes>,
     /// The newest timestamp in it.
     pub newest: Hlc,
 }
@@ -98,7 +103,8 @@ pub struct Group {
     pub(crate) node: RawNode<Log>,
     pub(crate) timing: Timing,
     pub(crate) planted: Planted,
-    pub(crate) voters: ReplicaSet,
+    /// The members.
+    pub(crate) known: Knowledge,
     /// The group's number: in groups with different numbers, different replicas are the first that want to be elected.
     number: u64,
     seed: u64,
@@ -112,6 +118,8 @@ pub struct Group {
     pub(crate) memory: Memory,
     /// Whether another replica had lost its promises when this one asked for its own.
     pub(crate) lost_for_good: bool,
+    /// When each of the others was heard last, by their names.
+    pub(crate) heard: BTreeMap<u64, Micros>,
     /// Messages to be sent behind everything that was staged so far.
     pub(crate) to_send: Vec<RaftMessage>,
     /// The replica of which a full copy is needed; and the one that was asked for it.
@@ -154,17 +162,17 @@ impl Group {
     /// A replica of a new group, or as it was left before a restart.
     ///
     /// # Panics
-    /// If `me` is not one of the voters.
+    /// If `me` is not one of the replicas.
     pub fn open(
         timing: Timing,
         planted: Planted,
         me: ReplicaId,
-        voters: ReplicaSet,
+        replicas: ReplicaSet,
         number: u64,
         recovered: &Recovered,
         seed: u64,
     ) -> Group {
-        assert!(voters.contains(me), "a replica belongs to its group");
+        assert!(replicas.contains(me), "a replica belongs to its partition");
         let named = |name| recovered.named.get(name);
         let kept = named(VOTE).and_then(|bytes| take_pair(bytes)).unwrap_or_default();
         let noted = |name| {
@@ -173,10 +181,12 @@ impl Group {
                 .unwrap_or_default()
         };
         let (mut applied, before): (Noted, Noted) = (noted(APPLIED), noted(PURGED));
-        let members = ConfState::from((voters.iter().map(id_of).collect::<Vec<_>>(), Vec::new()));
-        let mut state = HardState::default();
-        (state.term, state.vote, state.commit) = (kept.0, kept.1, applied.index);
+        let mut known = Knowledge::open(replicas, recovered);
+        let members = known.members.in_raft();
         let journal = &recovered.journal;
+        let committed = known.committed().min(journal.next() - 1).max(applied.index);
+        let mut state = HardState::default();
+        (state.term, state.vote, state.commit) = (kept.0, kept.1, committed);
         let (mut log, broken) = match Log::of(journal, before, applied, state.clone(), members.clone()) {
             Ok(log) => (log, None),
             Err(why) => {
@@ -187,8 +197,10 @@ impl Group {
             }
         };
         if planted.drops_entries {
-            log.truncate(applied.index + 1);
+            log.truncate(committed + 1);
         }
+        let waiting = log.from(applied.index + 1).filter(|entry| is_change(entry));
+        known.replaced(0, waiting.map(|entry| entry.index));
         let has_lost = recovered.lacks_rows && !planted.forgets_that_it_lost;
         let memory = match has_lost {
             false => Memory::Whole,
@@ -218,7 +230,7 @@ impl Group {
             node: RawNode::new(&config, log, &logger).expect("the configuration is sound"),
             timing,
             planted,
-            voters,
+            known,
             number,
             seed,
             kept,
@@ -226,6 +238,7 @@ impl Group {
             applied,
             memory,
             lost_for_good: false,
+            heard: BTreeMap::new(),
             to_send: Vec::new(),
             wanted_copy: None,
             copying: None,
@@ -280,8 +293,9 @@ impl Group {
     fn choose_timeout(&mut self) {
         let ticks = self.timing.election_ticks();
         let (term, me) = (self.node.raft.term, self.node.raft.id);
-        let replicas = self.voters.len();
-        let rank = self.voters.iter().filter(|&replica| id_of(replica) < me).count() as u64;
+        let voters = self.known.members.voters;
+        let replicas = voters.len();
+        let rank = voters.iter().filter(|&replica| id_of(replica) < me).count() as u64;
         let part = ((rank + self.number + term) % replicas as u64) as usize;
         let mut hasher = SipHasher13::new_with_keys(self.seed, me);
         term.hash(&mut hasher);
@@ -303,11 +317,11 @@ impl Group {
         if self.broken.is_some() || self.has_lost() {
             return;
         }
-        if would_campaign && (now < self.votes_from || !self.knows_its_promises()) {
-            if !self.knows_its_promises() {
+        let may_campaign = self.knows_its_promises() && self.is_voter();
+        if would_campaign && (now < self.votes_from || !may_campaign) {
+            if !may_campaign {
                 // It has heard no leader for long, and must not be one. As long as it names a leader, raft-rs lets it vote for nobody else.
-                let term = self.term();
-                self.node.raft.become_follower(term, raft::INVALID_ID);
+                self.follow_nobody();
             }
             return;
         }
@@ -324,10 +338,11 @@ impl Group {
     /// # Errors
     /// If a sound replica would not have sent it. Nothing changes.
     pub fn hear(&mut self, now: Micros, from: ReplicaId, message: RaftMessage) -> Result<(), String> {
-        let is_member = self.voters.contains(from) && message.from == id_of(from);
-        if !is_member || message.to != self.node.raft.id || message.from == message.to {
+        let is_replica = self.known.replicas.contains(from) && message.from == id_of(from);
+        if !is_replica || message.to != self.node.raft.id || message.from == message.to {
             return Err(format!("a message from {} to {}", message.from, message.to));
         }
+        self.heard.insert(message.from, now);
         match message.kind() {
             Kind::Question => {
                 self.on_question(message.from, message.number());
@@ -338,6 +353,13 @@ impl Group {
                 return Ok(());
             }
             _ if self.has_lost() || self.broken.is_some() => return Ok(()),
+            Kind::Members => {
+                self.on_members(message.named());
+                return Ok(());
+            }
+            Kind::RequestVote | Kind::RequestPreVote if !self.known.members.contains(from) => {
+                self.tell_members(message.from);
+            }
             _ => {}
         }
         let told = message.promise();
@@ -357,6 +379,9 @@ impl Group {
             return Ok(());
         }
         if kind == MessageType::MsgSnapshot {
+            if message.term >= self.node.raft.term {
+                self.is_led();
+            }
             self.on_snapshot(now, message, told);
             self.choose_timeout();
             return Ok(());
@@ -365,6 +390,7 @@ impl Group {
         let is_of_leader = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgAppend);
         if is_of_leader && message.term >= self.node.raft.term {
             self.promise(now, told);
+            self.is_led();
         }
         // An answer of a replica that is no member any more is no fault.
         let _ = self.node.step(message);
@@ -414,14 +440,17 @@ impl Group {
 
     /// This leader wants another replica to lead: this one, or the one that is furthest of those that were heard lately. From now on it takes no proposals, until the other one leads, or
     /// an election timeout is over. It gives its lease up, because the others may vote at once. Call [`Group::handle_ready`] after it.
-    pub fn hand_over(&mut self, to: Option<ReplicaId>) {
+    pub fn hand_over(&mut self, now: Micros, to: Option<ReplicaId>) {
         let raft = &self.node.raft;
-        let others = raft
-            .prs()
-            .iter()
-            .filter(|&(&id, other)| id != raft.id && other.recent_active);
+        let voters = self.known.members.voters;
+        let is_voter =
+            |id: u64| id != raft.id && replica_of(id).is_some_and(|replica| voters.contains(replica));
+        let others = raft.prs().iter();
+        let is_heard = |id: u64| replica_of(id).is_some_and(|replica| self.is_heard(now, replica));
+        let others = others.filter(|&(&id, _)| is_voter(id) && is_heard(id));
         let furthest = others.max_by_key(|(_, other)| other.matched).map(|(&id, _)| id);
-        let Some(to) = to.map(id_of).or(furthest).filter(|_| self.role() == Role::Leader) else {
+        let to = to.map_or(furthest, |to| Some(id_of(to)).filter(|&to| is_voter(to)));
+        let Some(to) = to.filter(|_| self.role() == Role::Leader) else {
             return;
         };
         if !self.planted.keeps_lease {
@@ -456,6 +485,11 @@ impl Group {
             index: self.node.raft.raft_log.last_index(),
             term: self.node.raft.term,
         })
+    }
+
+    /// Whether [`Group::handle_ready`] has to be called once more: entries that were applied have made that necessary.
+    pub fn has_more(&self) -> bool {
+        self.broken.is_none() && (self.node.has_ready() || !self.to_send.is_empty())
     }
 
     /// Whether the other replicas have to be told what is committed.
@@ -516,8 +550,11 @@ impl Group {
                     entry.data = encoded.slice(encoded.len() - entry.data.len()..);
                     cx.append(encoded);
                 }
+                let changes = entries.iter().filter(|entry| is_change(entry));
+                self.known.replaced(first, changes.map(|entry| entry.index));
                 self.node.mut_store().append(entries);
             }
+            self.keep_committed(cx);
             if let Some(state) = ready.hs() {
                 let vote = (state.term, state.vote);
                 if vote != self.kept && !self.planted.keeps_no_votes {
@@ -598,8 +635,12 @@ impl Group {
             term: entry.at.term,
             newest: entry.newest.max(self.applied.newest),
         };
+        let changes_members = entry.change.is_some();
+        if changes_members {
+            self.apply_change(cx, entry);
+        }
         // Whatever is not noted is applied once more after a restart.
-        if self.committed.is_empty() || entry.at.index.is_multiple_of(NOTE_EVERY) {
+        if changes_members || self.committed.is_empty() || entry.at.index.is_multiple_of(NOTE_EVERY) {
             self.note_applied(cx);
         }
         self.node.advance_apply_to(entry.at.index);
@@ -725,16 +766,22 @@ impl Group {
 
 impl Committed {
     fn new(entry: Entry) -> Committed {
-        debug_assert_eq!(entry.get_entry_type(), EntryType::EntryNormal);
+        let changes_members = is_change(&entry);
         Committed {
             at: Proposed {
                 index: entry.index,
                 term: entry.term,
             },
             newest: stamp_of(&entry),
-            data: entry.data,
+            change: changes_members.then(|| entry.data.clone()),
+            data: if changes_members { Bytes::new() } else { entry.data },
         }
     }
+}
+
+/// Whether an entry changes the members.
+fn is_change(entry: &Entry) -> bool {
+    entry.get_entry_type() != EntryType::EntryNormal
 }
 
 /// The newest timestamp in an entry, or zero.

@@ -16,6 +16,7 @@
 //! - *Reads* ([`Group::begin_round`], [`Group::has_lease`]): see [`mod@reads`].
 //! - *Entries that are dropped, and full copies* in the place of snapshots: see [`mod@copies`].
 //! - *Replicas that have lost their directories* take part again, under their names: see [`mod@memory`].
+//! - *Members* that change while the group serves: see [`mod@members`].
 //! - *Messages are checked* before raft-rs sees them ([`Group::hear`]): it panics at some that a sound peer never sends.
 //!
 //! ```text
@@ -29,10 +30,12 @@
 pub mod copies;
 mod group;
 mod log;
+pub mod members;
 pub mod memory;
 mod message;
 pub mod reads;
 mod timing;
 pub use group::{Committed, Ended, Group, Planted, Proposed, Role};
+pub use members::Members;
 pub use message::{LogEntry, RaftMessage};
 pub use timing::Timing;

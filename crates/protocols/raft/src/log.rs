@@ -150,6 +150,11 @@ impl Log {
         self.before
     }
 
+    /// The group's members have changed.
+    pub fn set_members(&mut self, members: ConfState) {
+        self.state.conf_state = members;
+    }
+
     /// The group's members.
     pub fn members(&self) -> ConfState {
         self.state.conf_state.clone()

@@ -4,7 +4,7 @@
 //! both. If its data directory is lost or damaged, the replica has forgotten them. If it then took part at once, it could vote a second time, or elect a
 //! leader without an entry that it helped to commit.
 //!
-//! So it first asks *all* other replicas what they have, and takes no part until all have answered.
+//! So it first asks *all* other voters what they have, and takes no part until all have answered. Each says who votes, as far as it knows; the newest word counts ([`mod@crate::members`]).
 //!
 //! - **Its term** becomes the highest of their terms, and it votes for nobody in that term. Whoever it has voted for, and whoever it has followed, had
 //!   noted the term before, and is one of the others.
@@ -29,7 +29,7 @@
 use crate::group::{Group, id_of};
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
-use turnbuckle_core::Micros;
+use turnbuckle_core::{Micros, ReplicaSet};
 
 /// What a replica knows of its own promises.
 #[derive(Debug)]
@@ -91,15 +91,14 @@ impl Group {
     /// Another replica has lost what it promised, and asks.
     pub(crate) fn on_question(&mut self, from: u64, number: u64) {
         self.lose_progress(from);
+        let has_lost = Answer {
+            has_lost: true,
+            voters: self.known.needed(self.added()),
+            ..Answer::default()
+        };
         let answer = match &self.memory {
-            _ if self.broken().is_some() => Answer {
-                has_lost: true,
-                ..Answer::default()
-            },
-            Memory::Lost { .. } => Answer {
-                has_lost: true,
-                ..Answer::default()
-            },
+            _ if self.broken().is_some() => has_lost,
+            Memory::Lost { .. } => has_lost,
             Memory::Whole => self.answer(Place::default()),
             Memory::Behind { place, .. } => self.answer(*place),
         };
@@ -113,21 +112,35 @@ impl Group {
             last: self.last_place(),
             place,
             has_lost: false,
+            voters: self.known.needed(self.added()),
         }
+    }
+
+    /// Whether all have answered whose vote may be needed, by the newest that is known of the members.
+    fn have_answered(&self, heard: &BTreeMap<u64, Answer>) -> bool {
+        let told = || heard.values().map(|answer| answer.voters);
+        let own = self.known.needed(self.added());
+        let newest = told().fold(own.0, |newest, (index, _)| newest.max(index));
+        let current = told().chain([own]).filter(|(index, _)| *index == newest);
+        let needed = current
+            .map(|(_, voters)| voters)
+            .fold(ReplicaSet::default(), ReplicaSet::union);
+        let me = self.node.raft.id;
+        let mut needed = needed.iter().map(id_of).filter(|&other| other != me);
+        needed.all(|other| heard.contains_key(&other))
     }
 
     /// Another replica has answered.
     pub(crate) fn on_answer(&mut self, now: Micros, from: u64, to: u64, answer: Answer) {
-        let others: Vec<u64> = self.others().collect();
         let heard = match &mut self.memory {
             Memory::Lost { number, heard } | Memory::Behind { number, heard, .. } if *number == to => heard,
             _ => return,
         };
         heard.insert(from, answer);
-        if others.iter().any(|other| !heard.contains_key(other)) {
+        let heard = heard.clone();
+        if !self.have_answered(&heard) {
             return;
         }
-        let heard = std::mem::take(heard);
         let ends = heard.values().map(|answer| answer.last);
         let furthest = ends.max().unwrap_or_default();
         let next = to.wrapping_add(1) & (u64::MAX >> 2);
@@ -195,7 +208,7 @@ impl Group {
 
     fn others(&self) -> impl Iterator<Item = u64> + use<> {
         let me = self.node.raft.id;
-        let all: Vec<u64> = self.voters.iter().map(id_of).collect();
+        let all: Vec<u64> = self.known.replicas.iter().map(id_of).collect();
         all.into_iter().filter(move |&other| other != me)
     }
 

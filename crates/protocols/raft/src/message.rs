@@ -2,10 +2,11 @@
 //!
 //! raft-rs has encodings of its own, of an old library. They stay inside it.
 use crate::copies::empty_snapshot;
+use crate::group::replica_of;
 use crate::memory::Place;
 use bytes::Bytes;
 use raft::eraftpb::{self, ConfState};
-use turnbuckle_core::{Applied, Hlc, Micros, Record};
+use turnbuckle_core::{Applied, Hlc, Micros, Record, ReplicaSet};
 
 /// A message between two replicas of a group.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -39,6 +40,11 @@ pub struct RaftMessage {
     /// Of a leader: for how long, in microseconds, the receiver is to take no part in elections.
     #[prost(uint64, tag = "13")]
     promise_us: u64,
+    /// Members of the group, a set of replicas by its bits; and the entry that has made them so.
+    #[prost(bytes = "bytes", tag = "14")]
+    members: Bytes,
+    #[prost(uint64, tag = "15")]
+    members_index: u64,
 }
 
 /// The kinds of messages, by their names in raft-rs.
@@ -56,9 +62,10 @@ pub(crate) enum Kind {
     RequestPreVote = 8,
     RequestPreVoteResponse = 9,
     Snapshot = 10,
-    /// raft-rs does not know these two: see [`crate::memory`].
+    /// raft-rs does not know these: see [`crate::memory`] and [`crate::members`].
     Question = 11,
     Answer = 12,
+    Members = 13,
 }
 
 /// What a replica has, as it answers one that has lost what it had.
@@ -71,6 +78,8 @@ pub(crate) struct Answer {
     pub place: Place,
     /// Whether it has lost what it had, too.
     pub has_lost: bool,
+    /// Whose vote may be needed, and the entry that has made that so.
+    pub voters: (u64, ReplicaSet),
 }
 
 /// An entry of the log.
@@ -85,9 +94,66 @@ pub struct LogEntry {
     /// The newest timestamp in it, or 0.
     #[prost(fixed64, tag = "3")]
     pub(crate) newest: u64,
-    /// What a protocol has proposed.
+    /// What a protocol has proposed, or a [`MembersChange`].
     #[prost(bytes = "bytes", tag = "4")]
     pub(crate) data: Bytes,
+}
+
+/// A change of a group's members, as raft-rs encodes it. Without single changes it ends a joint state.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MembersChange {
+    #[prost(uint32, tag = "1")]
+    transition: u32,
+    #[prost(message, repeated, tag = "2")]
+    changes: Vec<SingleChange>,
+    #[prost(bytes = "bytes", tag = "3")]
+    context: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SingleChange {
+    /// 0: a voter, 1: no member, 2: a learner.
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(uint64, tag = "2")]
+    id: u64,
+}
+
+impl MembersChange {
+    /// # Errors
+    /// If it is something else. The error is what was found.
+    pub fn decode(data: &Bytes) -> Result<MembersChange, String> {
+        let change = <MembersChange as prost::Message>::decode(data.clone());
+        let change = change.map_err(|error| format!("a change of members that does not decode: {error}"))?;
+        let is_sound = |single: &SingleChange| single.kind <= 2 && replica_of(single.id).is_some();
+        match change.changes.iter().all(is_sound) && change.transition == 0 && change.context.is_empty() {
+            true => Ok(change),
+            false => Err("a change of members that no leader proposes".into()),
+        }
+    }
+
+    /// The replicas that it makes voters.
+    pub fn voters(&self) -> ReplicaSet {
+        let voters = self.changes.iter().filter(|single| single.kind == 0);
+        voters.filter_map(|single| replica_of(single.id)).collect()
+    }
+
+    pub fn into_raft(self) -> eraftpb::ConfChangeV2 {
+        use eraftpb::ConfChangeType::*;
+        let changes = self.changes.into_iter().map(|single| {
+            let mut one = eraftpb::ConfChangeSingle::default();
+            one.set_change_type(match single.kind {
+                0 => AddNode,
+                1 => RemoveNode,
+                _ => AddLearnerNode,
+            });
+            one.node_id = single.id;
+            one
+        });
+        let mut change = eraftpb::ConfChangeV2::default();
+        change.mut_changes().extend(changes);
+        change
+    }
 }
 
 impl Kind {
@@ -114,7 +180,7 @@ impl Kind {
     fn in_raft(self) -> Option<eraftpb::MessageType> {
         use eraftpb::MessageType::*;
         Some(match self {
-            Kind::None | Kind::Question | Kind::Answer => return None,
+            Kind::None | Kind::Question | Kind::Answer | Kind::Members => return None,
             Kind::Snapshot => MsgSnapshot,
             Kind::Append => MsgAppend,
             Kind::AppendResponse => MsgAppendResponse,
@@ -158,6 +224,7 @@ impl RaftMessage {
             reject_hint: message.reject_hint,
             context: message.context,
             promise_us: promise.0,
+            ..RaftMessage::default()
         })
     }
 
@@ -240,8 +307,28 @@ impl RaftMessage {
             reject_hint: answer.place.1,
             reject: answer.has_lost,
             commit: number,
+            members_index: answer.voters.0,
+            members: put_set(answer.voters.1),
             ..RaftMessage::default()
         }
+    }
+
+    /// Says who takes part in the group, since an entry.
+    pub(crate) fn members(from: u64, to: u64, term: u64, index: u64, everyone: ReplicaSet) -> RaftMessage {
+        RaftMessage {
+            kind: Kind::Members.into(),
+            from,
+            to,
+            term,
+            members_index: index,
+            members: put_set(everyone),
+            ..RaftMessage::default()
+        }
+    }
+
+    /// The members that it names, and the entry that has made them so.
+    pub(crate) fn named(&self) -> (u64, ReplicaSet) {
+        (self.members_index, take_set(&self.members).unwrap_or_default())
     }
 
     /// The number of a question, or of the question that this answers.
@@ -256,6 +343,7 @@ impl RaftMessage {
             last: (self.log_term, self.index),
             place: (self.commit_term, self.reject_hint),
             has_lost: self.reject,
+            voters: self.named(),
         }
     }
 
@@ -274,7 +362,7 @@ impl Record for RaftMessage {
     fn check(&self) -> Result<(), String> {
         let kind = self.kind();
         let is_of_raft = kind.in_raft().is_some();
-        if !is_of_raft && !matches!(kind, Kind::Question | Kind::Answer) {
+        if !is_of_raft && !matches!(kind, Kind::Question | Kind::Answer | Kind::Members) {
             return Err(format!("a message of kind {}", self.kind));
         }
         let numbers = [
@@ -284,9 +372,15 @@ impl Record for RaftMessage {
             self.log_term,
             self.reject_hint,
             self.commit_term,
+            self.members_index,
         ];
         if let Some(number) = numbers.iter().find(|&&number| number > Applied::MAX) {
             return Err(format!("the number {number}"));
+        }
+        let names_members = matches!(kind, Kind::Answer | Kind::Members);
+        let named = take_set(&self.members);
+        if named.is_none_or(|named| named.is_empty() == names_members) {
+            return Err(format!("{kind:?} with the members {named:?}"));
         }
         if self.term == 0 && is_of_raft {
             return Err("a message without a term".into());
@@ -363,10 +457,26 @@ impl LogEntry {
         entry
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         match self.kind {
             0 => Ok(()),
+            LogEntry::CHANGE => MembersChange::decode(&self.data).map(|_| ()),
             other => Err(format!("an entry of kind {other}")),
         }
+    }
+}
+
+/// A set of replicas by its bits. An empty one takes no bytes.
+fn put_set(set: ReplicaSet) -> Bytes {
+    match set.is_empty() {
+        true => Bytes::new(),
+        false => Bytes::copy_from_slice(&{ set.0 }.to_be_bytes()),
+    }
+}
+
+fn take_set(bytes: &[u8]) -> Option<ReplicaSet> {
+    match bytes.is_empty() {
+        true => Some(ReplicaSet::default()),
+        false => Some(ReplicaSet(u128::from_be_bytes(bytes.try_into().ok()?))),
     }
 }

@@ -153,6 +153,10 @@ impl FaultKind<Word<String>> {
             FaultKind::Backup { node } => FaultKind::Backup { node: named(node)? },
             FaultKind::Lead { node } => FaultKind::Lead { node: named(node)? },
             FaultKind::HandOver { node } => FaultKind::HandOver { node: named(node)? },
+            FaultKind::Member { node, wanted } => FaultKind::Member {
+                node: named(node)?,
+                wanted,
+            },
         })
     }
 }

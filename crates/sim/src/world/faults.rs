@@ -1,7 +1,7 @@
 //! Faults, and how they are put right.
 use super::{Event, LOOK_EVERY, end_of, index};
 use crate::{Loss, Rule, World, link};
-use turnbuckle_core::{Key, Micros, Session, SiteId, Wish};
+use turnbuckle_core::{Key, MemberChange, Membership, Micros, ServerId, Session, SiteId, Wish};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_store::{Engine, Place};
 
@@ -131,14 +131,53 @@ impl<S: Session> World<S> {
         self.log(node, || format!("pauses for {span}"));
     }
 
-    /// The replicas of a node are told what is wanted of them.
-    pub fn wish(&mut self, node: NodeId, wish: Wish) {
+    /// An operator wants the replicas of a node to be voters, learners or nothing in their groups, and tells all nodes: the leaders among their replicas change it. A leader
+    /// that knows of no more than `min` voters is not to make them fewer: a group whose only voter loses its rows never serves again.
+    pub fn want_members(&mut self, node: NodeId, wanted: Membership, min: usize) {
+        for partition in 0..self.topology.partitions() {
+            let here = self
+                .servers_of(node)
+                .into_iter()
+                .filter(|server| server.partition == partition);
+            let change = |server: ServerId| MemberChange {
+                replica: server.replica(),
+                wanted,
+            };
+            let changes: Vec<MemberChange> = here.map(change).collect();
+            for node in self.nodes() {
+                if wanted == Membership::Voter || self.voters(node, partition) >= min + changes.len() {
+                    self.wish(node, Some(partition), Wish::Members(changes.clone()));
+                }
+            }
+        }
+    }
+
+    /// The number of voters of a partition, as far as a node knows.
+    fn voters(&self, node: NodeId, partition: u16) -> usize {
+        let statuses = self.statuses(node).into_iter();
+        let mut groups = statuses.flat_map(|status| status.groups);
+        groups
+            .find(|(of, _)| *of == partition)
+            .map_or(0, |(_, group)| group.voters.len())
+    }
+
+    /// Whether all replicas of every group are voters, as far as each of them knows. True for protocols without groups.
+    pub fn all_vote(&self) -> bool {
+        let statuses = self.nodes().flat_map(|node| self.statuses(node));
+        let mut groups = statuses.flat_map(|status| status.groups);
+        groups.all(|(partition, group)| {
+            group.voters == self.topology.replicas_of(partition) && group.outgoing.is_empty()
+        })
+    }
+
+    /// The replicas of a node are told what is wanted of them: that of one partition, or all.
+    pub fn wish(&mut self, node: NodeId, partition: Option<u16>, wish: Wish) {
         let place = index(node);
         if !self.is_running(node) || self.machines[place].paused_until > self.time {
             return;
         }
         let now = self.now(place);
-        self.process(place).node.wish(now, None, None, wish);
+        self.process(place).node.wish(now, None, partition, wish);
         self.want_turn(place);
         self.look_after(place);
     }

@@ -44,7 +44,7 @@ impl<S: Session> World<S> {
         self.judge = judge;
     }
 
-    fn servers_of(&self, node: NodeId) -> Vec<ServerId> {
+    pub(super) fn servers_of(&self, node: NodeId) -> Vec<ServerId> {
         let site = self.placement.site_of(node);
         let partitions = 0..self.options.partitions;
         let servers = partitions.flat_map(|partition| {
