@@ -47,6 +47,7 @@ impl Bugs {
             "forgets_that_it_lost" => &mut self.raft.forgets_that_it_lost,
             "keeps_lease" => &mut self.raft.keeps_lease,
             "forgets_committed" => &mut self.raft.forgets_committed,
+            "changes_at_once" => &mut self.raft.changes_at_once,
             "drops_entries" => &mut self.raft.drops_entries,
             "writes_twice" => &mut self.writes_twice,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
@@ -76,6 +77,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "drops_entries",
         "a replica that is restarted drops entries that it had acknowledged, and an acknowledged write is lost",
+    ),
+    Bug::new(
+        "changes_at_once",
+        "a group goes on with new voters of which only one has what is committed, and what that one loses with its directory is lost",
     ),
     Bug::new(
         "writes_twice",

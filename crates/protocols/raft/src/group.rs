@@ -54,6 +54,8 @@ pub struct Planted {
     pub drops_entries: bool,
     /// It is not kept that an entry is committed which changes the members.
     pub forgets_committed: bool,
+    /// Voters change with one entry.
+    pub changes_at_once: bool,
 }
 
 /// What a replica is in its group.
@@ -293,9 +295,10 @@ impl Group {
     fn choose_timeout(&mut self) {
         let ticks = self.timing.election_ticks();
         let (term, me) = (self.node.raft.term, self.node.raft.id);
-        let voters = self.known.members.voters;
-        let replicas = voters.len();
-        let rank = voters.iter().filter(|&replica| id_of(replica) < me).count() as u64;
+        // Of all replicas, whether they vote or not: while the members change, replicas differ in who votes.
+        let all = self.known.replicas;
+        let replicas = all.len();
+        let rank = all.iter().filter(|&replica| id_of(replica) < me).count() as u64;
         let part = ((rank + self.number + term) % replicas as u64) as usize;
         let mut hasher = SipHasher13::new_with_keys(self.seed, me);
         term.hash(&mut hasher);

@@ -7,29 +7,31 @@
 //!
 //! **A change is an entry of the log**, and a replica changes its mind when it applies the entry. One change is under way at a time.
 //!
-//! - *One voter more or less*: each majority of the voters before has a replica in common with each majority of those after. So there cannot be two leaders.
-//! - *Several at once*, as when one voter takes the place of another: the first entry makes the group *joint*. Now a majority of the voters before and a majority of those after are both needed. When
-//!   that entry is applied, the leader proposes a second one, which ends this.
+//! - *If voters change*, the first entry makes the group *joint*: from then on a majority of the voters before and a majority of those after are both needed. When that entry is applied, the leader
+//!   proposes a second one, which ends this. So no change, however large, allows two leaders. And before the new voters decide alone, a majority of them has everything that was committed. With one entry that
+//!   would not be so, since raft-rs commits a change by the voters before: a group of a, b, c, in which only a and c have an entry, would go on without a. Then only c has it.
+//! - *A learner comes or goes* with one entry.
 //! - *A replica that is to vote is a learner first*, until it has nearly everything. Else the group could wait for a full copy before it commits anything.
 //! - *A change that would leave the group without a majority that is heard is refused*, and so is one that would leave no voter.
 //! - *A leader that is no voter any more* hands its leadership over.
 //!
 //! ```text
-//!   voters  a b c     -- learner d -->    a b c, learner d     -- d for c -->    a b c and a b d    ---->    a b d
+//!   voters  a b c     -- learner d -->    a b c, learner d     -- c goes, d votes -->    a b c and a b d    -- end -->    a b d
 //! ```
 //!
 //! **A restart forgets which entries are committed**, since only the applied ones are noted. With members that change, that would be wrong. Entry 7 makes a, b, d the voters, in the place of
 //! a, b, c. A replica that has entry 7, and does not know that it is committed, still counts the votes of a, b, c. So if a committed entry changes members, that it is committed is
 //! noted before the leader is answered, and nobody wants to be elected before such an entry is applied.
 //!
-//! **A replica that was removed while it could not be reached** has not heard of it. It wants to be elected. Whoever it asks tells it the members. Then it keeps quiet.
+//! **A replica that was removed while it could not be reached** has not heard of it. It wants to be elected. Whoever it asks for a vote tells it the members. From then on it answers no clients. It goes on asking for
+//! votes: it may be the only one besides the old leader that has the entry which has removed it, and be needed if that leader's directory is lost. As long as the others hear a leader they do not answer.
 //!
 //! **Leases** hold across changes. Before another leader is elected, each majority that can elect it has heard this leader after the round began, or has a replica in common with the majority that answered
 //! the round.
 use crate::group::{Committed, Group, Role, id_of, replica_of};
 use crate::message::{MembersChange, RaftMessage};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState};
+use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState};
 use raft::{INVALID_ID, ProgressState};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
@@ -215,12 +217,12 @@ impl Group {
 
     /// Whether this replica takes part, as far as it knows.
     pub fn is_member(&self) -> bool {
-        self.known.takes_part(self.me())
+        self.role() == Role::Leader || self.known.takes_part(self.me())
     }
 
     /// Whether this replica can be elected.
     pub(crate) fn is_voter(&self) -> bool {
-        self.is_member() && self.known.members.all_voters().contains(self.me())
+        self.known.members.all_voters().contains(self.me())
     }
 
     fn me(&self) -> ReplicaId {
@@ -308,6 +310,10 @@ impl Group {
     }
 
     fn propose_change(&mut self, changes: &[MemberChange]) -> Result<(), MemberRefusal> {
+        let voters = self.known.members.voters;
+        let is_of_voter =
+            |change: &MemberChange| change.wanted == Membership::Voter || voters.contains(change.replica);
+        let changes_voters = changes.iter().any(is_of_voter);
         let changes = changes.iter().map(|change| {
             let mut one = ConfChangeSingle::default();
             one.set_change_type(match change.wanted {
@@ -320,6 +326,9 @@ impl Group {
         });
         let mut change = ConfChangeV2::default();
         change.mut_changes().extend(changes);
+        if changes_voters && !self.planted.changes_at_once {
+            change.set_transition(ConfChangeTransition::Implicit);
+        }
         let proposed = self.node.propose_conf_change(Vec::new(), change);
         proposed.map_err(|_| MemberRefusal::Busy)
     }

@@ -116,8 +116,8 @@ impl Group {
         }
     }
 
-    /// Whether all have answered whose vote may be needed, by the newest that is known of the members.
-    fn have_answered(&self, heard: &BTreeMap<u64, Answer>) -> bool {
+    /// The others whose vote may be needed, by the newest that is known of the members.
+    fn needed(&self, heard: &BTreeMap<u64, Answer>) -> Vec<u64> {
         let told = || heard.values().map(|answer| answer.voters);
         let own = self.known.needed(self.added());
         let newest = told().fold(own.0, |newest, (index, _)| newest.max(index));
@@ -126,8 +126,7 @@ impl Group {
             .map(|(_, voters)| voters)
             .fold(ReplicaSet::default(), ReplicaSet::union);
         let me = self.node.raft.id;
-        let mut needed = needed.iter().map(id_of).filter(|&other| other != me);
-        needed.all(|other| heard.contains_key(&other))
+        needed.iter().map(id_of).filter(|&other| other != me).collect()
     }
 
     /// Another replica has answered.
@@ -138,18 +137,21 @@ impl Group {
         };
         heard.insert(from, answer);
         let heard = heard.clone();
-        if !self.have_answered(&heard) {
+        // A learner's log may be further than all voters'. It cannot be elected, and what only it has is not committed.
+        let needed = self.needed(&heard);
+        let answers: Option<Vec<Answer>> = needed.iter().map(|other| heard.get(other).copied()).collect();
+        let Some(answers) = answers else {
             return;
-        }
-        let ends = heard.values().map(|answer| answer.last);
+        };
+        let ends = answers.iter().map(|answer| answer.last);
         let furthest = ends.max().unwrap_or_default();
         let next = to.wrapping_add(1) & (u64::MAX >> 2);
         match &self.memory {
             Memory::Whole => {}
             Memory::Lost { .. } => {
-                let places = heard.values().map(|answer| answer.place);
+                let places = answers.iter().map(|answer| answer.place);
                 let place = places.max().unwrap_or_default().max(furthest);
-                self.lost_for_good = heard.values().any(|answer| answer.has_lost);
+                self.lost_for_good = answers.iter().any(|answer| answer.has_lost);
                 self.begin_behind_place(now, &heard, place, next);
             }
             Memory::Behind { place, .. } => {

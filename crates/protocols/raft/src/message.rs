@@ -102,6 +102,7 @@ pub struct LogEntry {
 /// A change of a group's members, as raft-rs encodes it. Without single changes it ends a joint state.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct MembersChange {
+    /// 1: the group becomes joint.
     #[prost(uint32, tag = "1")]
     transition: u32,
     #[prost(message, repeated, tag = "2")]
@@ -126,7 +127,7 @@ impl MembersChange {
         let change = <MembersChange as prost::Message>::decode(data.clone());
         let change = change.map_err(|error| format!("a change of members that does not decode: {error}"))?;
         let is_sound = |single: &SingleChange| single.kind <= 2 && replica_of(single.id).is_some();
-        match change.changes.iter().all(is_sound) && change.transition == 0 && change.context.is_empty() {
+        match change.changes.iter().all(is_sound) && change.transition <= 1 && change.context.is_empty() {
             true => Ok(change),
             false => Err("a change of members that no leader proposes".into()),
         }
@@ -152,6 +153,9 @@ impl MembersChange {
         });
         let mut change = eraftpb::ConfChangeV2::default();
         change.mut_changes().extend(changes);
+        if self.transition == 1 {
+            change.set_transition(eraftpb::ConfChangeTransition::Implicit);
+        }
         change
     }
 }
