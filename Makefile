@@ -131,7 +131,7 @@ image: package-files
 	command -v buildah >/dev/null || (apt-get update && apt-get install -y buildah)
 	sh packaging/image.sh $(or $(ARCHIVE),oci-archive) target/turnbuckle-image.tar
 
-# Needs Python. Kills and restarts nodes under load, and judges the trace; takes eleven minutes. One part: python3 benches/failover.py --only kills|rolling
+# Needs Python. Kills and restarts nodes under load, and judges the trace; takes sixteen minutes. One part: python3 benches/failover.py --only kills|rolling|members
 bench-failover:
 	$(CARGO) build --release
 	python3 benches/failover.py

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What clients see of a consensus keyspace while its nodes are killed or restarted: `make bench-failover`.
+"""What clients see of a consensus keyspace while its nodes are killed or restarted, and while its members change: `make bench-failover`.
 
 Three sites on this machine, a process for each node, one partition, `fsync`. 24 clients, 8 at each site, write and read 1,000 keys at `linearizable`. They send an operation that failed
 again as another one. The trace is judged by `turnbuckle check --require linearizable`. Prints tables in Markdown.
 
 kills    Every five seconds the node that leads is killed (`kill -9`), and started again half a second later.
 rolling  Every five seconds the next node is told to end (SIGTERM), and started again when it has.
+members  Every five seconds an operator does one of these in turn: the replica at c is removed from the group, it is added again, the next node is made the leader.
 
 An *unavailability* is the longest time in which no write of any client was acknowledged, among all times that include such an event.
 """
@@ -54,6 +55,17 @@ def restart(cluster, number):
     return at
 
 
+def change(cluster, number):
+    at = time.time_ns()
+    everyone = ",".join(f"127.0.0.1:{cluster.admin[name]}" for name in cluster.names)
+    leads = cluster.names[(number // 3 + 1) % len(cluster.names)]
+    commands = [["member", "remove", "c", "--keyspace", "consensus", "--admin", everyone],
+                ["member", "add", "c", "--keyspace", "consensus", "--admin", everyone],
+                ["lead", "consensus", "--admin", f"127.0.0.1:{cluster.admin[leads]}"]]
+    subprocess.run([cluster.binary, "cluster", *commands[number % 3]], check=True, stdout=subprocess.DEVNULL)
+    return at
+
+
 def run(options, what):
     election = 'election = "1s", heartbeat = "100ms"'
     with Cluster(options.binary, ["consensus"], durability="fsync", protocols={"consensus": ("dacian", election)}, partitions=1) as cluster:
@@ -97,16 +109,17 @@ def main():
     parser.add_argument("--binary", default=ROOT / "target/release/turnbuckle")
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--rate", type=int, default=2000)
-    parser.add_argument("--only", choices=["kills", "rolling"])
+    parser.add_argument("--only", choices=["kills", "rolling", "members"])
     options = parser.parse_args()
-    kinds = {"kills": kill, "rolling": restart}
-    table("", "events", "operations", "failed", "no write for, ms: median", "95th", "max", "check")
+    kinds = {"kills": kill, "rolling": restart, "members": change}
+    table("", "events", "operations", "failed", "no write for, ms: median", "95th", "max", "p99 of a read, ms", "of a write", "check")
     for name, what in kinds.items():
         if options.only in (None, name):
             found, events, code, longest = run(options, what)
             place = lambda part: f"{longest[min(len(longest) - 1, int(part * len(longest)))]:.0f}"
             failed = ", ".join(f"{count} {why}" for why, count in found["errors"].items() if count) or "0"
-            row(name, len(events), f"{found['operations']:,}", failed, place(0.5), place(0.95), place(1), "linearizable" if code == 0 else f"exit code {code}")
+            p99 = [f"{found[kind]['p99'] / 1000:.1f}" for kind in ("read", "write")]
+            row(name, len(events), f"{found['operations']:,}", failed, place(0.5), place(0.95), place(1), *p99, "linearizable" if code == 0 else f"exit code {code}")
 
 
 if __name__ == "__main__":

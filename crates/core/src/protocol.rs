@@ -269,6 +269,13 @@ pub enum MemberRefusal {
     },
 }
 
+impl MemberRefusal {
+    /// Whether to ask again would be in vain.
+    pub fn is_final(self) -> bool {
+        matches!(self, MemberRefusal::Unknown(_) | MemberRefusal::NoVoters)
+    }
+}
+
 /// What a replica is in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Membership {
@@ -315,6 +322,8 @@ pub struct GroupStatus {
     pub committed: u64,
     /// The index up to which they are applied here.
     pub applied: u64,
+    /// Whether it leads, as far as it knows.
+    pub leads: bool,
     /// Whether it leads and another replica is about to.
     pub is_handing_over: bool,
     /// The replicas that vote.

@@ -8,6 +8,7 @@
 //! | `GET /status` | what the node says about itself: [`Status`] |
 //! | `GET /wan` | delays and cuts: [`WanView`] |
 //! | `POST /lead` | the node's replicas are to lead their partitions: [`Lead`] |
+//! | `POST /members` | those of the node's replicas that lead make the replicas of sites voters, learners or nothing: [`ChangeMembers`] |
 //! | `POST /wan` or `PUT /wan` | sets a delay: [`SetDelay`] |
 //! | `POST /wan/cut` | lets nothing through between two sites: [`LinkName`] |
 //! | `POST /wan/heal` | lets everything through again: [`LinkName`], or no body for all links |
@@ -59,9 +60,20 @@ pub trait AdminSource: Send + Sync + 'static {
     /// What the node says about itself.
     fn status(&self) -> Status;
 
-    /// The node's replicas of a keyspace, or of one of its partitions, are to lead. Returns how many replicas that are, or `None` if the node has none.
-    fn lead(&self, _keyspace: &str, _partition: Option<u16>) -> Option<usize> {
-        None
+    /// The node's replicas of a keyspace, or of one of its partitions, are to lead. Returns how many replicas that are.
+    ///
+    /// # Errors
+    /// If there is no such keyspace, or the node has no such partition.
+    fn lead(&self, _: &Lead) -> Result<usize, Unknown> {
+        Err(Unknown::default())
+    }
+
+    /// Those of the node's replicas that lead are to change the members of their groups. Returns how many replicas of the node are told.
+    ///
+    /// # Errors
+    /// If there is no such keyspace or site, or the node has no such partition.
+    fn change_members(&self, _: &ChangeMembers) -> Result<usize, Unknown> {
+        Err(Unknown::default())
     }
 }
 
@@ -125,11 +137,34 @@ pub struct Lead {
     pub partition: Option<u16>,
 }
 
-/// The answer to [`Lead`].
+/// The answer to [`Lead`] and [`ChangeMembers`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// How many replicas now ask their leaders to let them lead.
+    /// How many replicas of the node were told. What became of it is in [`crate::status::GroupStatus`].
     pub replicas: usize,
+}
+
+/// Says what the replicas of sites are to be in their groups. It takes several steps to make a replica a voter: a client repeats the request until
+/// [`crate::status::GroupStatus`] shows that it is one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeMembers {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The partition; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u16>,
+    /// For each site: `voter`, `learner` or `none`.
+    pub sites: BTreeMap<String, String>,
+}
+
+/// Something was named that the node does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Unknown {
+    /// What was named.
+    pub found: String,
+    /// What could have been named.
+    pub expected: String,
 }
 
 /// Sets the delay of one direction, or of both.

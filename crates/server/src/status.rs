@@ -190,6 +190,27 @@ pub struct GroupStatus {
     pub committed: u64,
     /// How many of them are applied here.
     pub applied: u64,
+    /// Whether the replica leads, as far as it knows.
+    #[serde(default)]
+    pub leads: bool,
+    /// All replicas of the partition.
+    #[serde(default)]
+    pub replicas: Vec<String>,
+    /// The replicas that vote.
+    #[serde(default)]
+    pub voters: Vec<String>,
+    /// While the voters change: those before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub voters_before: Vec<String>,
+    /// The replicas that take all writes and do not vote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learners: Vec<String>,
+    /// Of a leader: why it has not changed the members, as it was told last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// Whether to ask again would be in vain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused_for_good: bool,
 }
 
 /// The commit log.

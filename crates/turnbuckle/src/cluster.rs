@@ -1,18 +1,26 @@
-//! `turnbuckle cluster`: the leaders of partitions.
+//! `turnbuckle cluster`: the leaders and the members of partitions that elect leaders.
+//!
+//! What is asked for takes time: a leader hands over when the next one has everything, and a new voter first takes everything. So the command asks again every 200 ms, and looks at what the nodes
+//! know, until that is what was wanted.
 use crate::failure::{Failure, environment, say, usage};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets::NOTHING};
-use std::time::Duration;
-use turnbuckle_server::admin::{AdminClient, AdminClientError, Lead};
-use turnbuckle_server::status::Status;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use turnbuckle_server::admin::{AdminClient, AdminClientError, ChangeMembers, Lead};
+use turnbuckle_server::status::{GroupStatus, Status};
 
-/// Shows how far replicas are, and moves leaders.
+/// How often a node is asked whether something has happened.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// Shows how far replicas are, moves leaders, and changes who votes.
 ///
 /// Each node says what it knows: of the leaders that its replicas follow, and of how far others are behind it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  turnbuckle cluster status --admin 127.0.0.1:7100,127.0.0.1:7101\n  \
-                        turnbuckle cluster lead consensus --admin 127.0.0.1:7102"
+                        turnbuckle cluster lead consensus --admin 127.0.0.1:7102\n  \
+                        turnbuckle cluster member remove c --keyspace consensus --admin 127.0.0.1:7100,127.0.0.1:7101"
 )]
 pub struct Cluster {
     /// The admin addresses of nodes. 'lead' takes one.
@@ -43,20 +51,69 @@ enum Action {
         /// The partition; without it, all that the node has.
         #[arg(long)]
         partition: Option<u16>,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// Changes which sites' replicas take part in the groups of a keyspace, while they serve.
+    Member {
+        #[command(subcommand)]
+        change: Change,
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum Change {
+    /// Makes the replicas of a site voters, or learners: these take all writes, and no write waits for them.
+    Add {
+        /// The site.
+        site: String,
+        /// As learners.
+        #[arg(long)]
+        learner: bool,
+        #[command(flatten)]
+        of: Groups,
+    },
+    /// Lets the replicas of a site take no part any more. Clients there are served by other sites.
+    Remove {
+        /// The site.
+        site: String,
+        #[command(flatten)]
+        of: Groups,
+    },
+    /// Puts one site's replicas in the place of another's, in one step.
+    Replace {
+        /// The site whose replicas take no part any more.
+        old: String,
+        /// The site whose replicas vote from then on.
+        new: String,
+        #[command(flatten)]
+        of: Groups,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Groups {
+    /// The keyspace.
+    #[arg(long)]
+    keyspace: String,
+    /// The partition; without it, all.
+    #[arg(long)]
+    partition: Option<u16>,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+#[derive(Debug, Args)]
+struct Patience {
+    /// How long to wait for it, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    within: u64,
+}
+
 pub fn run(options: &Cluster) -> Result<(), Failure> {
-    let client = |address: &String| AdminClient::new(address.clone(), Duration::from_secs(5));
     match &options.action {
         Action::Status => {
-            let (mut all, mut silent) = (Vec::new(), None);
-            for address in &options.admin {
-                match client(address).status() {
-                    Ok(status) => all.push(status),
-                    Err(error) => silent = Some(error),
-                }
-            }
+            let (all, silent) = ask_all(options);
             // What the other nodes know is shown in any case.
             match options.json {
                 true => say(&json(&all)?)?,
@@ -65,24 +122,223 @@ pub fn run(options: &Cluster) -> Result<(), Failure> {
             }
             silent.map_or(Ok(()), |error| Err(failure(error)))
         }
-        Action::Lead { keyspace, partition } => {
-            let [address] = &options.admin[..] else {
-                return Err(usage(
-                    &"--admin: found several addresses; expected that of the node that is to lead",
-                ));
-            };
-            let lead = Lead {
-                keyspace: keyspace.clone(),
-                partition: *partition,
-            };
-            let asked = client(address).lead(&lead).map_err(failure)?;
-            match options.json {
-                true => say(&json(&asked)?),
-                false => say(&format!(
-                    "{} replicas ask their leaders to let them lead; 'turnbuckle cluster status' shows who leads",
-                    asked.replicas
-                )),
+        Action::Lead {
+            keyspace,
+            partition,
+            patience,
+        } => lead(options, keyspace, *partition, patience),
+        Action::Member { change } => change_members(options, change),
+    }
+}
+
+fn client(address: &str) -> AdminClient {
+    AdminClient::new(address.to_string(), Duration::from_secs(5))
+}
+
+/// What all nodes say that answer, and why one did not.
+fn ask_all(options: &Cluster) -> (Vec<Status>, Option<AdminClientError>) {
+    let (mut all, mut silent) = (Vec::new(), None);
+    for address in &options.admin {
+        match client(address).status() {
+            Ok(status) => all.push(status),
+            Err(error) => silent = Some(error),
+        }
+    }
+    (all, silent)
+}
+
+/// The leaders are moved to one node.
+fn lead(
+    options: &Cluster,
+    keyspace: &str,
+    partition: Option<u16>,
+    patience: &Patience,
+) -> Result<(), Failure> {
+    let [address] = &options.admin[..] else {
+        return Err(usage(
+            &"--admin: found several addresses; expected that of the node that is to lead",
+        ));
+    };
+    let wanted = Lead {
+        keyspace: keyspace.to_string(),
+        partition,
+    };
+    let groups = until(patience, || {
+        client(address).lead(&wanted).map_err(failure)?;
+        let status = client(address).status().map_err(failure)?;
+        let here = |group: &GroupStatus| {
+            group.keyspace == keyspace && partition.is_none_or(|one| one == group.partition)
+        };
+        let groups: Vec<GroupStatus> = status.groups.into_iter().filter(here).collect();
+        let others = groups.iter().filter(|group| !group.leads);
+        let others: Vec<String> = others.map(not_leading).collect();
+        Ok(match others.is_empty() {
+            true => Ok(groups),
+            false => Err(others.join("; ")),
+        })
+    })?;
+    match options.json {
+        true => say(&json(&groups)?),
+        false => say(&format!("the node leads {}", count(groups.len(), "partition"))),
+    }
+}
+
+fn not_leading(group: &GroupStatus) -> String {
+    match &group.leader {
+        Some(leader) => format!("partition {} is led from {leader}", group.partition),
+        None => format!("partition {} has no leader that this node knows", group.partition),
+    }
+}
+
+fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
+    let (sites, of) = match change {
+        Change::Add { site, learner, of } => {
+            let what = if *learner { "learner" } else { "voter" };
+            (vec![(site, what)], of)
+        }
+        Change::Remove { site, of } => (vec![(site, "none")], of),
+        Change::Replace { old, new, .. } if old == new => {
+            return Err(usage(&"expected two sites; found the same one twice"));
+        }
+        Change::Replace { old, new, of } => (vec![(old, "none"), (new, "voter")], of),
+    };
+    let sites: BTreeMap<String, String> = sites
+        .iter()
+        .map(|(site, what)| (site.to_string(), what.to_string()))
+        .collect();
+    let wanted = ChangeMembers {
+        keyspace: of.keyspace.clone(),
+        partition: of.partition,
+        sites: sites.clone(),
+    };
+    let is_meant = |group: &GroupStatus| {
+        group.keyspace == of.keyspace && of.partition.is_none_or(|one| one == group.partition)
+    };
+    // The word of the leaders counts, and a refused request is refused at once.
+    let look = || {
+        let (all, silent) = ask_all(options);
+        if all.is_empty() {
+            return Err(silent.map_or(usage(&"--admin: expected an address"), failure));
+        }
+        let known = all
+            .iter()
+            .flat_map(|status| &status.groups)
+            .filter(|group| is_meant(group));
+        let partitions: BTreeSet<u16> = known.clone().map(|group| group.partition).collect();
+        let mut leaders: BTreeMap<u16, GroupStatus> = BTreeMap::new();
+        for group in known.filter(|group| group.leads) {
+            let newest = leaders.entry(group.partition).or_insert_with(|| group.clone());
+            if newest.term < group.term {
+                *newest = group.clone();
             }
+        }
+        Ok((partitions, leaders))
+    };
+    let tell = || {
+        let mut told = 0;
+        for address in &options.admin {
+            match client(address).change_members(&wanted) {
+                Ok(asked) => told += asked.replicas,
+                Err(error @ AdminClientError::Refused { .. }) => return Err(failure(error)),
+                // The leaders may be on other nodes.
+                Err(_) => {}
+            }
+        }
+        Ok(told)
+    };
+    let (partitions, leaders) = look()?;
+    let is_done = |group: &GroupStatus| is_done(group, &sites);
+    let has_replicas = |group: &GroupStatus| sites.keys().any(|site| is_at(&group.replicas, site));
+    // A site without replicas is refused below.
+    if leaders.values().any(has_replicas)
+        && partitions.iter().all(|one| leaders.get(one).is_some_and(is_done))
+    {
+        return Err(usage(&format!(
+            "nothing to change: in every partition of {} that these nodes have, {}",
+            of.keyspace,
+            words(&sites)
+        )));
+    }
+    let leaders = until(&of.patience, || {
+        tell()?;
+        let (partitions, leaders) = look()?;
+        let refused = leaders
+            .values()
+            .find(|leader| leader.refused_for_good && !is_done(leader));
+        if let Some((leader, why)) = refused.and_then(|leader| Some((leader, leader.refusal.as_ref()?))) {
+            return Err(usage(&format!("partition {}: {why}", leader.partition)));
+        }
+        let waits = partitions.iter().filter_map(|partition| match leaders.get(partition) {
+            Some(leader) if is_done(leader) => None,
+            Some(leader) => Some(match &leader.refusal {
+                Some(why) => format!("partition {partition}: {why}"),
+                None => format!("partition {partition} is being changed"),
+            }),
+            None => Some(format!(
+                "partition {partition} has no leader on these nodes: --admin has to name the node of the leader"
+            )),
+        });
+        let waits: Vec<String> = waits.collect();
+        Ok(match waits.is_empty() {
+            true => Ok(leaders),
+            false => Err(waits.join("; ")),
+        })
+    })?;
+    match options.json {
+        true => say(&json(&leaders.values().collect::<Vec<_>>())?),
+        false => say(&format!(
+            "{}: {}",
+            count(leaders.len(), "partition"),
+            words(&sites)
+        )),
+    }
+}
+
+/// Whether a replica of a site is among these.
+fn is_at(replicas: &[String], site: &str) -> bool {
+    replicas.iter().any(|name| name.split('/').next() == Some(site))
+}
+
+/// Whether the replicas of the sites are what they are to be.
+fn is_done(group: &GroupStatus, sites: &BTreeMap<String, String>) -> bool {
+    let is_so = |(site, what): (&String, &String)| {
+        let (votes, learns) = (is_at(&group.voters, site), is_at(&group.learners, site));
+        // Partitions may be at some sites only.
+        !is_at(&group.replicas, site) || (votes, learns) == (what == "voter", what == "learner")
+    };
+    group.voters_before.is_empty() && sites.iter().all(is_so)
+}
+
+fn words(sites: &BTreeMap<String, String>) -> String {
+    let words = sites.iter().map(|(site, what)| match &**what {
+        "voter" => format!("{site} votes"),
+        "learner" => format!("{site} learns and does not vote"),
+        _ => format!("{site} takes no part"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn count(number: usize, thing: &str) -> String {
+    match number {
+        1 => format!("1 {thing}"),
+        _ => format!("{number} {thing}s"),
+    }
+}
+
+/// Asks again and again until it is so. The inner error says what it waits for.
+fn until<T>(
+    patience: &Patience,
+    mut ask: impl FnMut() -> Result<Result<T, String>, Failure>,
+) -> Result<T, Failure> {
+    let end = Instant::now() + Duration::from_secs(patience.within);
+    loop {
+        match ask()? {
+            Ok(found) => return Ok(found),
+            Err(why) if Instant::now() >= end => {
+                let within = patience.within;
+                return Err(environment(&format!("not done within {within} s: {why}")));
+            }
+            Err(_) => std::thread::sleep(ASK_EVERY),
         }
     }
 }
@@ -113,6 +369,8 @@ fn show(all: &[Status]) -> String {
         "term",
         "committed",
         "to apply",
+        "voters",
+        "learners",
     ]);
     let mut streams = Table::new();
     streams.load_style(NOTHING);
@@ -128,6 +386,10 @@ fn show(all: &[Status]) -> String {
     for status in all {
         for group in &status.groups {
             let leader = group.leader.clone().unwrap_or_else(|| "none".into());
+            let mut voters = group.voters.join(" ");
+            if !group.voters_before.is_empty() {
+                voters = format!("{voters}, and before {}", group.voters_before.join(" "));
+            }
             groups.add_row([
                 group.keyspace.clone(),
                 group.partition.to_string(),
@@ -136,6 +398,8 @@ fn show(all: &[Status]) -> String {
                 group.term.to_string(),
                 group.committed.to_string(),
                 group.committed.saturating_sub(group.applied).to_string(),
+                voters,
+                group.learners.join(" "),
             ]);
         }
         let own = status.streams.iter().filter(|stream| stream.from == status.site);

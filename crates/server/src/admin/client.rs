@@ -1,6 +1,6 @@
 //! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, with one connection per request, and with only the HTTP that our own
 //! server speaks. A library would add pools, redirects, TLS and cookies for a few requests.
-use super::{Asked, Lead, LinkName, SetDelay, WanLink, WanView};
+use super::{Asked, ChangeMembers, Lead, LinkName, SetDelay, WanLink, WanView};
 use crate::status::Status;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -100,6 +100,14 @@ impl AdminClient {
     /// If there is no answer, or the node has no such replicas.
     pub fn lead(&self, lead: &Lead) -> Result<Asked, AdminClientError> {
         self.json("POST", "/lead", Some(lead))
+    }
+
+    /// Those of the node's replicas that lead are to change the members of their groups.
+    ///
+    /// # Errors
+    /// If there is no answer, or the node knows no such keyspace, site or partition.
+    pub fn change_members(&self, change: &ChangeMembers) -> Result<Asked, AdminClientError> {
+        self.json("POST", "/members", Some(change))
     }
 
     /// Tells a node another node's matrix. The node takes over each direction that was changed later there than in its own matrix.

@@ -1,5 +1,5 @@
 use super::{
-    Admin, Asked, Lead, LinkName, Refusal, SetDelay, WanLink, WanView,
+    Admin, Asked, ChangeMembers, Lead, LinkName, Refusal, SetDelay, Unknown, WanLink, WanView,
     refusal::Expected,
     spread::{adopt, spread},
 };
@@ -28,7 +28,7 @@ const MAX_LINKS_BYTES: usize = 1024 * 1024;
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
 /// All routes, for the refusal of a request that names another one.
-const ROUTES: [&str; 10] = [
+const ROUTES: [&str; 11] = [
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",
@@ -39,6 +39,7 @@ const ROUTES: [&str; 10] = [
     "POST /wan/heal {\"from\": \"a\", \"to\": \"b\"}, or without body for all",
     "PUT /wan/links, which nodes tell each other",
     "POST /lead {\"keyspace\": \"consensus\"}, and \"partition\": 3 for one partition",
+    "POST /members {\"keyspace\": \"consensus\", \"sites\": {\"c\": \"voter\"}}: voter, learner or none; and \"partition\": 3 for one partition",
 ];
 
 type Body = Result<Bytes, BytesRejection>;
@@ -51,6 +52,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .route("/status", get(status))
         .route("/wan", get(show_wan).post(set_wan).put(set_wan))
         .route("/lead", post(lead))
+        .route("/members", post(members))
         .route("/wan/cut", post(cut))
         .route("/wan/heal", post(heal))
         .route(
@@ -133,19 +135,18 @@ async fn status(State(admin): State<Admin>) -> Json<Status> {
 }
 
 async fn lead(State(admin): State<Admin>, body: Body) -> Result<Json<Asked>, Refusal> {
-    let Lead { keyspace, partition } = decode(&take(body)?, ROUTES[9])?;
-    match admin.source.lead(&keyspace, partition) {
-        Some(replicas) if replicas > 0 => Ok(Json(Asked { replicas })),
-        _ => {
-            let keyspace: String = keyspace.chars().take(64).collect();
-            let partition = partition.map(|partition| format!(", partition {partition}"));
-            let found = format!("keyspace {keyspace:?}{}", partition.unwrap_or_default());
-            Err(Refusal::bad(
-                found,
-                "a keyspace whose partitions elect leaders, and a partition of it that this node has",
-            ))
-        }
-    }
+    let lead: Lead = decode(&take(body)?, ROUTES[9])?;
+    told(admin.source.lead(&lead))
+}
+
+async fn members(State(admin): State<Admin>, body: Body) -> Result<Json<Asked>, Refusal> {
+    let change: ChangeMembers = decode(&take(body)?, ROUTES[10])?;
+    told(admin.source.change_members(&change))
+}
+
+fn told(replicas: Result<usize, Unknown>) -> Result<Json<Asked>, Refusal> {
+    let replicas = replicas.map_err(|unknown| Refusal::bad(unknown.found, unknown.expected))?;
+    Ok(Json(Asked { replicas }))
 }
 
 async fn show_wan(State(admin): State<Admin>) -> Json<WanView> {

@@ -1,7 +1,8 @@
 //! What a node says about itself: to clients, and to operators.
 use super::{Host, free_bytes, lock};
 use crate::{
-    admin::{Admin, AdminSource},
+    admin::{Admin, AdminSource, ChangeMembers, Lead, Unknown},
+    config::KeyspaceEntry,
     metrics::Process,
     status::{
         CheckpointStatus, ClientsStatus, ClockStatus, GroupStatus, KeyspaceStatus, LinkStatus, LogStatus,
@@ -12,7 +13,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
-use turnbuckle_core::{ReplicaId, Replication, ServerId, SiteId, Topology, Wish};
+use turnbuckle_core::{
+    MemberChange, MemberRefusal, Membership, ReplicaId, ReplicaSet, Replication, ServerId, SiteId, Topology,
+    Wish,
+};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{NodeId, Placement};
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
@@ -322,17 +326,87 @@ impl Host {
 
     fn groups_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<GroupStatus> {
         let groups = keyspace.groups.iter();
+        let replicas_of = |partition: u16| {
+            let mut known = self.config.keyspaces();
+            let known = known.find(|(_, known)| known.name == keyspace.name);
+            known.map_or(ReplicaSet::default(), |(_, known)| {
+                known.topology.replicas_of(partition)
+            })
+        };
+        let name = |replica: ReplicaId| replica.name(self.config.site_name(replica.site()));
+        let names = |replicas: ReplicaSet| replicas.iter().map(name).collect();
         let group = groups.map(|(partition, group)| GroupStatus {
             keyspace: keyspace.name.clone(),
             partition: *partition,
-            leader: group
-                .leader
-                .map(|leader| leader.name(self.config.site_name(leader.site()))),
+            leader: group.leader.map(name),
             term: group.term,
             committed: group.committed,
             applied: group.applied,
+            leads: group.leads,
+            replicas: names(replicas_of(*partition)),
+            voters: names(group.voters),
+            voters_before: names(group.outgoing),
+            learners: names(group.learners),
+            refused_for_good: group.refusal.is_some_and(MemberRefusal::is_final),
+            refusal: group.refusal.map(|refusal| match refusal {
+                MemberRefusal::Unknown(replica) => format!("the partition has no replica {}", name(replica)),
+                MemberRefusal::NoVoters => "no voter would be left".into(),
+                MemberRefusal::Busy => "another change of members or leaders is under way".into(),
+                MemberRefusal::Silent(replica) => format!("{} is a learner, and is not heard", name(replica)),
+                MemberRefusal::TakesCopy(replica) => {
+                    format!("{} is a learner, and takes a full copy", name(replica))
+                }
+                MemberRefusal::Lags(replica, entries) => {
+                    format!("{} is a learner, and lacks {entries} entries", name(replica))
+                }
+                MemberRefusal::NoMajority { voters, heard } => {
+                    format!(
+                        "only {heard} of the {voters} voters that there would be are heard, and no majority"
+                    )
+                }
+            }),
         });
         group.collect()
+    }
+
+    /// The keyspace of this name, if its partitions elect leaders, and those of its partitions that are meant.
+    fn groups_named(&self, name: &str, partition: Option<u16>) -> Result<(&Topology, Vec<u16>), Unknown> {
+        let elects =
+            |known: &KeyspaceEntry| known.protocol.descriptor().replication == Replication::Consensus;
+        let elect = || {
+            self.config
+                .keyspaces()
+                .map(|(_, known)| known)
+                .filter(|known| elects(known))
+        };
+        let Some(keyspace) = elect().find(|known| known.name == name) else {
+            let names: Vec<&str> = elect().map(|known| &*known.name).collect();
+            return Err(Unknown {
+                found: format!("keyspace {:?}", name.chars().take(64).collect::<String>()),
+                expected: match names.is_empty() {
+                    true => "a keyspace whose partitions elect leaders; there is none".into(),
+                    false => format!("a keyspace whose partitions elect leaders: {}", names.join(", ")),
+                },
+            });
+        };
+        let topology = &keyspace.topology;
+        match partition {
+            Some(partition) if partition >= topology.partitions() => Err(Unknown {
+                found: format!("partition {partition}"),
+                expected: format!("a partition of {name} below {}", topology.partitions()),
+            }),
+            Some(partition) => Ok((topology, vec![partition])),
+            None => Ok((topology, (0..topology.partitions()).collect())),
+        }
+    }
+
+    fn site_named(&self, name: &str) -> Result<SiteId, Unknown> {
+        let sites = self.config.sites();
+        let place = sites.iter().position(|site| site == name);
+        place.map(|place| SiteId(place as u16)).ok_or_else(|| Unknown {
+            found: format!("site {:?}", name.chars().take(64).collect::<String>()),
+            expected: format!("one of {}", sites.join(", ")),
+        })
     }
 
     fn streams_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<StreamStatus> {
@@ -406,13 +480,54 @@ fn replication(status: &Status) -> Vec<(String, String)> {
 }
 
 impl AdminSource for Host {
-    fn lead(&self, keyspace: &str, partition: Option<u16>) -> Option<usize> {
-        let mut keyspaces = self.config.keyspaces();
-        keyspaces.find(|(_, known)| {
-            known.name == keyspace && known.protocol.descriptor().replication == Replication::Consensus
-        })?;
-        self.node
-            .wish(self.clock.now(), Some(keyspace), partition, Wish::Lead)
+    fn lead(&self, lead: &Lead) -> Result<usize, Unknown> {
+        let Lead { keyspace, partition } = lead;
+        self.groups_named(keyspace, *partition)?;
+        let now = self.clock.now();
+        let told = self.node.wish(now, Some(keyspace), *partition, Wish::Lead);
+        told.filter(|&told| told > 0).ok_or_else(|| Unknown {
+            found: partition.map_or(format!("keyspace {keyspace}"), |partition| {
+                format!("partition {partition}")
+            }),
+            expected: "one that this node has a replica of".into(),
+        })
+    }
+
+    fn change_members(&self, change: &ChangeMembers) -> Result<usize, Unknown> {
+        let (topology, partitions) = self.groups_named(&change.keyspace, change.partition)?;
+        let mut wanted = Vec::new();
+        for (site, word) in &change.sites {
+            let membership: Membership = word.parse().map_err(|expected: &str| Unknown {
+                found: format!("{:?} for site {site}", word.chars().take(64).collect::<String>()),
+                expected: expected.into(),
+            })?;
+            let at = self.site_named(site)?;
+            let is_there = |partition: &u16| {
+                topology
+                    .replicas_of(*partition)
+                    .iter()
+                    .any(|replica| replica.site() == at)
+            };
+            if !partitions.iter().any(is_there) {
+                return Err(Unknown {
+                    found: format!("site {site}"),
+                    expected: format!("a site with replicas of {}", change.keyspace),
+                });
+            }
+            wanted.push((at, membership));
+        }
+        let (now, mut told) = (self.clock.now(), 0);
+        for partition in partitions {
+            let replicas = topology.replicas_of(partition);
+            let changes = wanted.iter().flat_map(|&(site, wanted)| {
+                let here = replicas.iter().filter(move |replica| replica.site() == site);
+                here.map(move |replica| MemberChange { replica, wanted })
+            });
+            let wish = Wish::Members(changes.collect());
+            let replicas = self.node.wish(now, Some(&change.keyspace), Some(partition), wish);
+            told += replicas.unwrap_or(0);
+        }
+        Ok(told)
     }
 
     fn readiness(&self) -> Result<(), String> {
