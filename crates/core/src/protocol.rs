@@ -322,6 +322,8 @@ pub struct GroupStatus {
     pub committed: u64,
     /// The index up to which they are applied here.
     pub applied: u64,
+    /// Whether it takes part, as far as it knows.
+    pub is_member: bool,
     /// Whether it leads, as far as it knows.
     pub leads: bool,
     /// Whether it leads and another replica is about to.

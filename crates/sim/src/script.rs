@@ -37,6 +37,9 @@ use turnbuckle_node::NodeId;
 ///   pause NODE TIME     its process does nothing for a while
 ///   lead NODE           an operator wants its replicas to lead
 ///   handover NODE       its replicas hand their leadership over
+///   member NODE voter|learner|none
+///                       an operator wants its replicas to be that in their groups; it may have to be said again
+///   members             who votes in each group, as each node knows it
 ///   damage NODE KEY     the row of a key on its disk cannot be read any more, until it is written again
 ///   disk NODE PERCENT   its disk takes so many percent of the usual time
 ///   room NODE BYTES     other programs fill its disk, except for BYTES; `room NODE` alone: they are gone
@@ -408,6 +411,40 @@ impl<S: Session> Script<S> {
         Ok(line + "\n")
     }
 
+    /// Who votes in each group, as each node knows it.
+    fn members(&mut self) -> Answered {
+        let world = self.there()?;
+        let topology = world.topology().clone();
+        let names = |replicas: ReplicaSet| {
+            let names = replicas.iter().map(|replica| replica.name(topology.site_name(replica.site())));
+            names.collect::<Vec<_>>().join(" ")
+        };
+        let mut out = String::new();
+        for node in world.nodes() {
+            for (partition, group) in world.statuses(node).into_iter().flat_map(|status| status.groups) {
+                write!(out, "{}: ", world.node_name(node))?;
+                if topology.partitions() > 1 {
+                    write!(out, "partition {partition}: ")?;
+                }
+                write!(out, "{} vote", names(group.voters))?;
+                if !group.outgoing.is_empty() {
+                    write!(out, ", and {} as before", names(group.outgoing))?;
+                }
+                if !group.learners.is_empty() {
+                    write!(out, "; {} learn", names(group.learners))?;
+                }
+                if group.leads {
+                    write!(out, "; it leads in term {}", group.term)?;
+                }
+                if let Some(refusal) = group.refusal {
+                    write!(out, "; not changed: {refusal:?}")?;
+                }
+                out.push('\n');
+            }
+        }
+        Ok(out)
+    }
+
     fn status(&mut self) -> Answered {
         let world = self.there()?;
         let mut lines = String::new();
@@ -762,6 +799,7 @@ impl<S: Session> Runner for Script<S> {
                 Ok(String::new())
             }
             "status" => self.status(),
+            "members" => self.members(),
             "audit" => self.audit(),
             "diagram" => self.diagram(command),
             "compare" => {

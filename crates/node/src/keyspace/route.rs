@@ -137,7 +137,11 @@ impl<P: Protocol> Keyspace<P> {
 
     /// Reads the engine without the lane's lock. Keys that are only in memory are merged in under the lock.
     pub(crate) fn survey_lane(&self, cell: &LaneCell<P>, survey: Survey) -> SurveyOutcome {
-        if let Some(refused) = cell.look().repair_refusal() {
+        let refused = {
+            let lane = cell.look();
+            lane.repair_refusal().or_else(|| lane.absence_refusal())
+        };
+        if let Some(refused) = refused {
             return Err(refused);
         }
         let Survey::Scan { cursor, count } = survey else {

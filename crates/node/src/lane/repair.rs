@@ -168,14 +168,25 @@ impl<P: Protocol> Lane<P> {
         let is_up = |(replica, cursor): (ReplicaId, &Cursor)| {
             cursor.state != CursorState::Silent && self.env.is_up(self.me.peer(replica))
         };
-        // With consensus, a replica with damaged rows takes no part before all others have answered.
+        // With consensus, a replica with damaged rows takes no part before all other voters have answered.
         let is_there = match P::DESCRIPTOR.replication {
             Replication::Consensus => {
-                self.outgoing.cursors().count() > 0 && self.outgoing.cursors().all(is_up)
+                let group = self.replica.protocol().group().unwrap_or_default();
+                let voters = group.voters.union(group.outgoing);
+                let mut others = self.outgoing.cursors().filter(|(replica, _)| voters.contains(*replica));
+                self.outgoing.cursors().count() > 0 && others.all(is_up)
             }
             Replication::Streams | Replication::Majority => self.outgoing.cursors().any(is_up),
         };
         self.damage.as_deref().filter(|_| is_there)
+    }
+
+    /// The reason, as text, why its keys are not listed: it takes no part in its group, and its rows are old.
+    pub fn absence_refusal(&self) -> Option<String> {
+        let group = self.replica.protocol().group()?;
+        let partition = self.me.partition;
+        let words = || format!("this node's replica of partition {partition} takes no part in its group: ask another site");
+        (!group.is_member).then(words)
     }
 
     /// The reason, as text, why requests are refused while rows are missing.

@@ -412,6 +412,7 @@ impl Protocol for Dacian {
             term: self.group.term(),
             committed: self.group.committed(),
             applied: self.applied,
+            is_member: self.group.is_member(),
             leads: self.group.role() == Role::Leader,
             is_handing_over: self.group.is_handing_over(),
             voters: members.voters,
