@@ -22,6 +22,7 @@
 //! partitions = 2                   # cannot be changed later
 //! members = 1                      # likewise; default 1
 //! replica_sites = 3                # likewise; default all
+//! prefer = "a"                     # where leaders are to be, if the partitions have leaders
 //! durability = "interval(10ms)"    # or fsync, or none; see `Durability`
 //! default = true                   # where a new connection is; else the first keyspace
 //!
@@ -116,6 +117,8 @@ pub struct KeyspaceEntry {
     pub topology: Topology,
     /// When its writes are acknowledged.
     pub durability: Durability,
+    /// The site at which the leaders of its partitions are to be.
+    pub prefer: Option<SiteId>,
     /// The values of the protocol's parameters.
     pub parameters: Settings,
     /// The levels that its operations may name, and the defaults.

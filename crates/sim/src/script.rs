@@ -416,7 +416,9 @@ impl<S: Session> Script<S> {
         let world = self.there()?;
         let topology = world.topology().clone();
         let names = |replicas: ReplicaSet| {
-            let names = replicas.iter().map(|replica| replica.name(topology.site_name(replica.site())));
+            let names = replicas
+                .iter()
+                .map(|replica| replica.name(topology.site_name(replica.site())));
             names.collect::<Vec<_>>().join(" ")
         };
         let mut out = String::new();
@@ -746,7 +748,7 @@ impl<S: Session> Runner for Script<S> {
             "member" => {
                 let node = self.node(args.next_pos())?;
                 let wanted = args.next_pos().ok_or("what it is to be is missing")?.parse()?;
-                self.there()?.want_members(node, wanted, 1);
+                self.there()?.want_members(node, wanted, 0);
                 Ok(String::new())
             }
             "damage" => {

@@ -173,7 +173,10 @@ impl<P: Protocol> Lane<P> {
             Replication::Consensus => {
                 let group = self.replica.protocol().group().unwrap_or_default();
                 let voters = group.voters.union(group.outgoing);
-                let mut others = self.outgoing.cursors().filter(|(replica, _)| voters.contains(*replica));
+                let mut others = self
+                    .outgoing
+                    .cursors()
+                    .filter(|(replica, _)| voters.contains(*replica));
                 self.outgoing.cursors().count() > 0 && others.all(is_up)
             }
             Replication::Streams | Replication::Majority => self.outgoing.cursors().any(is_up),
@@ -185,7 +188,11 @@ impl<P: Protocol> Lane<P> {
     pub fn absence_refusal(&self) -> Option<String> {
         let group = self.replica.protocol().group()?;
         let partition = self.me.partition;
-        let words = || format!("this node's replica of partition {partition} takes no part in its group: ask another site");
+        let words = || {
+            format!(
+                "this node's replica of partition {partition} takes no part in its group: ask another site"
+            )
+        };
         (!group.is_member).then(words)
     }
 

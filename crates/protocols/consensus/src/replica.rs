@@ -295,7 +295,8 @@ impl Protocol for Dacian {
                 }
             }
             Some(Body::AskToLead(())) => {
-                self.group.hand_over(cx.now.monotonic, Some(from.replica()));
+                self.group
+                    .hand_over(cx.now.monotonic, ReplicaSet::one(from.replica()));
                 self.handle_ready(cx);
             }
             // Whoever does not lead does not know. The asker asks again.
@@ -392,7 +393,7 @@ impl Protocol for Dacian {
 
     fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
         match (wish, self.group.leader()) {
-            (Wish::HandOver, _) => self.group.hand_over(cx.now.monotonic, None),
+            (Wish::HandOver, _) => self.group.hand_over(cx.now.monotonic, self.replicas),
             (Wish::Lead, Some(leader)) if cx.others().contains(leader) => {
                 cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
             }
@@ -418,7 +419,7 @@ impl Protocol for Dacian {
             voters: members.voters,
             outgoing: members.outgoing,
             learners: members.learners,
-            refusal: self.refusal,
+            refusal: self.refusal.filter(|_| self.group.role() == Role::Leader),
         })
     }
 

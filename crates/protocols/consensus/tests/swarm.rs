@@ -141,7 +141,7 @@ fn every_planted_bug_is_found() {
         ("syncs_nothing", linearizable, two, 245..=252),
         ("copies_ahead", linearizable, two, 1..=20),
         ("forgets_that_it_lost", linearizable, two, 125..=135),
-        ("changes_at_once", linearizable, Keys::Drawn, 5895..=5905),
+        ("changes_at_once", linearizable, Keys::Drawn, 4885..=4895),
         ("drops_entries", linearizable, two, 1..=20),
         ("writes_twice", linearizable, two, 1..=30),
         ("stamps_at_arrival", bounded, two, 1..=50),

@@ -441,19 +441,17 @@ impl Group {
         }
     }
 
-    /// This leader wants another replica to lead: this one, or the one that is furthest of those that were heard lately. From now on it takes no proposals, until the other one leads, or
+    /// This leader wants another voter to lead: one of these, the one that is furthest of those that it hears. From now on it takes no proposals, until the other one leads, or
     /// an election timeout is over. It gives its lease up, because the others may vote at once. Call [`Group::handle_ready`] after it.
-    pub fn hand_over(&mut self, now: Micros, to: Option<ReplicaId>) {
+    pub fn hand_over(&mut self, now: Micros, to: ReplicaSet) {
         let raft = &self.node.raft;
-        let voters = self.known.members.voters;
-        let is_voter =
-            |id: u64| id != raft.id && replica_of(id).is_some_and(|replica| voters.contains(replica));
-        let others = raft.prs().iter();
-        let is_heard = |id: u64| replica_of(id).is_some_and(|replica| self.is_heard(now, replica));
-        let others = others.filter(|&(&id, _)| is_voter(id) && is_heard(id));
+        let among = to.intersection(self.known.members.voters).without(self.me());
+        let is_meant = |id: u64| {
+            replica_of(id).is_some_and(|replica| among.contains(replica) && self.is_heard(now, replica))
+        };
+        let others = raft.prs().iter().filter(|&(&id, _)| is_meant(id));
         let furthest = others.max_by_key(|(_, other)| other.matched).map(|(&id, _)| id);
-        let to = to.map_or(furthest, |to| Some(id_of(to)).filter(|&to| is_voter(to)));
-        let Some(to) = to.filter(|_| self.role() == Role::Leader) else {
+        let Some(to) = furthest.filter(|_| self.role() == Role::Leader) else {
             return;
         };
         if !self.planted.keeps_lease {

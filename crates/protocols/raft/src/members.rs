@@ -13,7 +13,7 @@
 //! - *A learner comes or goes* with one entry.
 //! - *A replica that is to vote is a learner first*, until it has nearly everything. Else the group could wait for a full copy before it commits anything.
 //! - *A change that would leave the group without a majority that is heard is refused*, and so is one that would leave no voter.
-//! - *A leader that is no voter any more* hands its leadership over.
+//! - *A leader that is to vote no more* hands its leadership over first, and the next one makes the change.
 //!
 //! ```text
 //!   voters  a b c     -- learner d -->    a b c, learner d     -- c goes, d votes -->    a b c and a b d    -- end -->    a b d
@@ -225,7 +225,7 @@ impl Group {
         self.known.members.all_voters().contains(self.me())
     }
 
-    fn me(&self) -> ReplicaId {
+    pub(crate) fn me(&self) -> ReplicaId {
         replica_of(self.node.raft.id).expect("it is named after a replica")
     }
 
@@ -282,6 +282,11 @@ impl Group {
         if 2 * heard <= voters.len() {
             let voters = voters.len();
             return Err(MemberRefusal::NoMajority { voters, heard });
+        }
+        if !voters.contains(self.me()) {
+            // The next leader changes it. If this one did, the others would only notice that they have no leader.
+            self.hand_over(now, voters);
+            return Err(MemberRefusal::Busy);
         }
         let is_new = |change: &&MemberChange| members.of(change.replica) != change.wanted;
         let changes: Vec<MemberChange> = wanted.iter().filter(is_new).copied().collect();
@@ -377,7 +382,7 @@ impl Group {
             self.tell_members(id_of(gone));
         }
         if !members.all_voters().contains(self.me()) {
-            self.hand_over(cx.now.monotonic, None);
+            self.hand_over(cx.now.monotonic, members.voters);
             self.follow_nobody();
         }
     }

@@ -13,7 +13,8 @@ use std::{
 };
 use toml::{Spanned, Value};
 use turnbuckle_core::{
-    ClusterSecret, Given, KeyspaceLevels, Level, Levels, Members, ReplicaId, Settings, SiteId, Topology,
+    ClusterSecret, Given, KeyspaceLevels, Level, Levels, Members, ReplicaId, Replication, Settings, SiteId,
+    Topology,
 };
 use turnbuckle_document::{ByName, Document, Misplaced, Name, Number, Word, quote};
 use turnbuckle_protocols::KnownProtocol;
@@ -236,6 +237,7 @@ fn check_keyspace(
         protocol: *table.protocol,
         topology,
         durability: table.durability.as_deref().copied().unwrap_or_default(),
+        prefer: check_prefer(table, sites)?,
         parameters: check_parameters(table)?,
         levels: check_levels(table, replicas)?,
     })
@@ -260,6 +262,22 @@ fn check_members(
         )));
     }
     Ok(members)
+}
+
+/// Checks the site at which leaders are to be.
+fn check_prefer(table: &KeyspaceTable, sites: &[String]) -> Result<Option<SiteId>, Misplaced> {
+    let Some(given) = &table.prefer else {
+        return Ok(None);
+    };
+    let protocol = *table.protocol;
+    if protocol.descriptor().replication != Replication::Consensus {
+        return Err(given.wrong(format!("no preferred site: {protocol} has no leaders")));
+    }
+    let place = sites.iter().position(|site| site == given.text());
+    match place {
+        Some(place) => Ok(Some(SiteId(place as u16))),
+        None => Err(given.wrong(format!("one of the sites {}", sites.join(", ")))),
+    }
 }
 
 /// Checks the number of sites that each partition is placed at.

@@ -50,6 +50,7 @@ pub(super) struct KeyspaceTable {
     pub(super) partitions: Number<1, MAX_PARTITIONS>,
     pub(super) members: Option<ByName>,
     pub(super) replica_sites: Option<Number<0>>,
+    pub(super) prefer: Option<Word<String>>,
     pub(super) durability: Option<Word<Durability>>,
     #[serde(default)]
     pub(super) parameters: BTreeMap<Spanned<String>, Spanned<Value>>,

@@ -30,6 +30,9 @@ use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answered, KeyspaceLevels, Micros, Now, Operation};
 use turnbuckle_gateway::{Gateway, GatewayOptions};
 
+/// How often a node asks for leaders that are to be at its site.
+const PREFER_EVERY: Micros = Micros::from_millis(10_000);
+
 /// How often the loop looks for operations whose deadline has passed, and at the free space of the disk.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
@@ -64,6 +67,8 @@ pub(super) struct EventLoop {
     now: Cell<Now>,
     /// When the loop next looks for operations whose deadline has passed.
     next_look: Cell<Micros>,
+    /// When to ask again for leaders that are to be at this site.
+    next_prefer: Cell<Micros>,
     /// How long this loop has served its clients.
     pub served: Arc<ServedTime>,
     /// How many bytes had been logged when the disk was last looked at.
@@ -112,6 +117,7 @@ impl EventLoop {
             buffers: RefCell::default(),
             now: Cell::new(now),
             next_look: Cell::new(now.monotonic),
+            next_prefer: Cell::new(now.monotonic + PREFER_EVERY),
             served: Arc::default(),
             looked_at_bytes: Cell::new(0),
             admin: RefCell::default(),
@@ -281,6 +287,10 @@ impl EventLoop {
             give_back_freed_memory();
             if self.index == 0 {
                 self.host.client_memory.look();
+                if self.next_prefer.get() <= now.monotonic {
+                    self.next_prefer.set(now.monotonic + PREFER_EVERY);
+                    self.host.prefer(now);
+                }
             }
             self.shed();
         }

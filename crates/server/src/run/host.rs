@@ -322,6 +322,32 @@ impl Host {
         }
     }
 
+    /// Asks for the leadership of the partitions whose leaders are to be at this site. A replica that is behind does not ask: until it had everything, nobody would lead.
+    pub fn prefer(&self, now: Now) {
+        let mut wanted = self.config.keyspaces().map(|(_, keyspace)| keyspace);
+        if !wanted.any(|keyspace| keyspace.prefer == Some(self.site())) {
+            return;
+        }
+        for status in self.node.status(now) {
+            let mut keyspaces = self.config.keyspaces().map(|(_, keyspace)| keyspace);
+            let is_wanted = keyspaces
+                .any(|keyspace| keyspace.name == status.name && keyspace.prefer == Some(self.site()));
+            let could_lead = |group: &turnbuckle_core::GroupStatus| {
+                // Not if another replica of this site leads.
+                let leader = group.leader.filter(|leader| leader.site() != self.site());
+                leader.is_some() && group.is_member && group.applied == group.committed
+            };
+            for (partition, _) in status
+                .groups
+                .iter()
+                .filter(|(_, group)| is_wanted && could_lead(group))
+            {
+                self.node
+                    .wish(now, Some(&status.name), Some(*partition), Wish::Lead);
+            }
+        }
+    }
+
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.stop.send_replace(true);

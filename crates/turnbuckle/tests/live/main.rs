@@ -11,5 +11,6 @@ mod demo;
 mod full_disk;
 mod jumped_clock;
 mod keyspaces;
+mod members;
 mod redis_crate;
 mod refuses_to_start;

@@ -1,0 +1,139 @@
+//! Members of groups that change, and leaders that move, while clients write.
+use crate::cluster::{Client, Cluster, SITES, patient, text};
+use std::{
+    process::{Command, Output},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+fn words(client: &mut Client, command: &str) -> String {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    text(&client.call(&words))
+}
+
+fn client(cluster: &Cluster, node: usize) -> Client {
+    let mut client = cluster.client(node);
+    assert_eq!(words(&mut client, "SELECT consensus"), "OK");
+    client
+}
+
+/// `turnbuckle cluster`, with the admin addresses of these nodes.
+fn operate(cluster: &Cluster, command: &str, nodes: &[usize]) -> Output {
+    let admin: Vec<String> = nodes
+        .iter()
+        .map(|&node| format!("127.0.0.1:{}", cluster.ports(node).admin))
+        .collect();
+    Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .arg("cluster")
+        .args(command.split(' '))
+        .args(["--within", "300", "--admin", &admin.join(",")])
+        .output()
+        .expect("the command runs")
+}
+
+fn done(cluster: &Cluster, command: &str, nodes: &[usize]) -> String {
+    let output = operate(cluster, command, nodes);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command}: {error}");
+    String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+fn refused(cluster: &Cluster, command: &str) -> String {
+    let output = operate(cluster, command, &[0, 1, 2]);
+    assert_eq!(output.status.code(), Some(2), "{command}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).trim().to_string()
+}
+
+fn started() -> Cluster {
+    let mut cluster = Cluster::new(1, "fsync", patient());
+    cluster.configure(&[("consensus", "dacian")]);
+    cluster.start_all();
+    cluster
+}
+
+const ALL: [usize; 3] = [0, 1, 2];
+
+#[test]
+fn nothing_is_lost_while_members_change_and_leaders_move() {
+    let cluster = started();
+    let is_over = AtomicBool::new(false);
+    let write = |site: usize| {
+        let (mut writer, mut written) = (client(&cluster, site), 0);
+        while !is_over.load(Ordering::Relaxed) {
+            let answer = words(&mut writer, &format!("SET {}:{written} {written}", SITES[site]));
+            // Patience has an end on a busy machine. Such a write may have happened.
+            if answer == "OK" {
+                written += 1;
+            } else {
+                assert!(
+                    answer.starts_with("UNAVAILABLE") || answer.starts_with("TIMEOUT"),
+                    "{answer}"
+                );
+            }
+        }
+        written
+    };
+    let written = thread::scope(|scope| {
+        let writers = [0, 2].map(|site| scope.spawn(move || write(site)));
+        for round in 0..2 {
+            assert_eq!(
+                done(&cluster, "member remove c --keyspace consensus", &ALL),
+                "2 partitions: c takes no part"
+            );
+            done(&cluster, "member add c --learner --keyspace consensus", &ALL);
+            assert_eq!(
+                done(&cluster, "member replace b c --keyspace consensus", &ALL),
+                "2 partitions: b takes no part, c votes"
+            );
+            assert_eq!(
+                done(&cluster, "lead consensus", &[2]),
+                "the node leads 2 partitions",
+                "round {round}"
+            );
+            assert_eq!(
+                done(&cluster, "member add b --keyspace consensus", &ALL),
+                "2 partitions: b votes"
+            );
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writers.map(|writer| writer.join().expect("the writer ends"))
+    });
+    for (site, written) in [(0, written[0]), (2, written[1])] {
+        let mut reader = client(&cluster, 1);
+        for number in 0..written {
+            let found = words(&mut reader, &format!("GET {}:{number}", SITES[site]));
+            assert_eq!(found, number.to_string(), "{}", SITES[site]);
+        }
+    }
+}
+
+#[test]
+fn what_no_group_can_do_is_refused_in_words() {
+    let cluster = started();
+    done(&cluster, "lead consensus", &[0]);
+    let wrong = |command: &str, words: &str| {
+        let said = refused(&cluster, command);
+        assert!(said.contains(words), "{command}: {said}");
+    };
+    wrong("member add c --keyspace consensus", "nothing to change");
+    wrong("member add d --keyspace consensus", "expected one of a, b, c");
+    wrong(
+        "member add c --keyspace nowhere",
+        "expected a keyspace whose partitions elect leaders: consensus",
+    );
+    wrong("member remove c --keyspace consensus --partition 2", "below 2");
+    wrong(
+        "member replace c c --keyspace consensus",
+        "found the same one twice",
+    );
+    done(&cluster, "member remove c --keyspace consensus", &ALL);
+    wrong("member remove c --keyspace consensus", "nothing to change");
+    // A client at c is served by the others, and lists no old keys.
+    let mut at_c = client(&cluster, 2);
+    assert_eq!(words(&mut at_c, "SET x 1"), "OK");
+    assert_eq!(words(&mut at_c, "AT eventual GET x"), "1");
+    assert!(words(&mut at_c, "DBSIZE").contains("takes no part in its group"));
+    done(&cluster, "member remove b --keyspace consensus", &ALL);
+    wrong("member remove a --keyspace consensus", "no voter would be left");
+    assert_eq!(words(&mut at_c, "GET x"), "1");
+}
