@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-deletes bench-strangers
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-etcd bench-deletes bench-strangers
 .PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -135,6 +135,12 @@ image: package-files
 bench-failover:
 	$(CARGO) build --release
 	python3 benches/failover.py
+
+# Needs Python and Go. Measures a consensus keyspace beside etcd, which it builds from Go modules; takes eight minutes.
+bench-etcd:
+	$(CARGO) build --release
+	cd benches/etcd && go build -o ../../target/etcd/ ./...
+	python3 benches/etcd.py
 
 # Needs Python. Measures what each level of a quorum keyspace costs; takes six minutes. One part: python3 benches/quorum.py --only levels|exchange|wan
 bench-quorum:

@@ -34,6 +34,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
                 load: true,
             },
             read: None,
+            read_mix: None,
             write: None,
             roam_every: None,
             amplification: 1,

@@ -96,7 +96,7 @@
 //! | `late` | `node`, `by` |
 //!
 //! A node is named by its site, with a number where the site has several: `a`, or `a1` and `a2`.
-use crate::{Kind, Load, Mixed, Random, Scenario, Service, Span, WorldOptions};
+use crate::{Kind, LevelMix, Load, Mixed, Random, Scenario, Service, Span, WorldOptions};
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range};
 use toml::Spanned;
@@ -195,6 +195,7 @@ struct LoadTable {
     visits: Option<Number<0, 100>>,
     requests: Option<Number<1>>,
     read: Option<Word<Level>>,
+    read_mix: Option<Word<LevelMix>>,
     write: Option<Word<Level>>,
 }
 
@@ -367,6 +368,7 @@ impl LoadTable {
             after: self.after.map_or(Micros(0), Word::get),
             requests: self.requests.map(Number::get),
             read: self.read.map(Word::get),
+            read_mix: self.read_mix.map(Word::get),
             write: self.write.map(Word::get),
         })
     }

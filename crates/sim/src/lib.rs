@@ -70,7 +70,7 @@ pub use exhaust::{
 pub use fault::{Fault, FaultKind, Loss};
 pub use file::{Offset, ScenarioFile, ScenarioTable};
 mod load;
-pub use load::{Hot, Kind, Load, Mixed, OfSite, Tally};
+pub use load::{Hot, Kind, LevelMix, Load, Mixed, OfSite, Tally};
 mod scenario;
 pub use scenario::{Failed, Keep, Outcome, Scenario};
 mod space;

@@ -21,9 +21,13 @@
 use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    str::FromStr,
+};
 use turnbuckle_core::{
-    Answer, Key, Level, Levels, Micros, Operation, PutOptions, Session, SiteId, Topology, Vector, Wanted,
+    Answer, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Session, SiteId, Topology, Vector,
+    Wanted,
 };
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
@@ -49,6 +53,8 @@ pub struct Load {
     pub kind: Kind,
     /// The level that reads name, if any.
     pub read: Option<Level>,
+    /// Of the clients of a workload: the levels that reads name in its place, each with its share.
+    pub read_mix: Option<LevelMix>,
     /// The level that writes name, if any.
     pub write: Option<Level>,
     /// The number of requests after which a client goes on at the next node. `None`: it stays.
@@ -67,6 +73,45 @@ impl Load {
     /// Whether some reads are at level `eventual` or `bounded(t)`, whatever level the others are at.
     pub fn is_careless(&self) -> bool {
         matches!(self.kind, Kind::Mixed(mixed) if mixed.careless > 0 || mixed.fresh > 0)
+    }
+}
+
+/// Levels, and by how many percent of the reads each is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LevelMix(Vec<(u64, Level)>);
+
+/// Parses `10% linearizable, 90% eventual`.
+impl FromStr for LevelMix {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<LevelMix, &'static str> {
+        let one = |part: &str| {
+            let (percent, level) = part.trim().split_once("% ")?;
+            Some((percent.parse().ok()?, level.trim().parse().ok()?))
+        };
+        let levels: Option<Vec<(u64, Level)>> = text.split(',').map(one).collect();
+        let is_whole =
+            |levels: &Vec<(u64, Level)>| levels.iter().map(|(percent, _)| *percent).sum::<u64>() == 100;
+        let expected =
+            "expected levels with percentages that add up to 100, such as \"10% linearizable, 90% eventual\"";
+        levels.filter(is_whole).map(LevelMix).ok_or(expected)
+    }
+}
+
+impl LevelMix {
+    /// The levels.
+    pub fn levels(&self) -> impl Iterator<Item = Level> {
+        self.0.iter().map(|&(_, level)| level)
+    }
+
+    fn draw(&self, random: &mut Random) -> Option<Level> {
+        let mut left = random.below(100);
+        let drawn = self.0.iter().find(|(percent, _)| {
+            let is_it = left < *percent;
+            left = left.saturating_sub(*percent);
+            is_it
+        });
+        drawn.map(|&(_, level)| level)
     }
 }
 
@@ -172,6 +217,8 @@ pub struct Tally {
     pub sites: Vec<OfSite>,
     /// The number of answered reads for which one replica was enough, as their receipts say.
     pub alone: u64,
+    /// The number of answered reads for which another replica was asked before, which was behind or did not lead.
+    pub redirected: u64,
     /// The staleness that receipts of reads prove, for those that prove one.
     pub staleness: Latencies,
     /// How long the clients went on.
@@ -228,6 +275,8 @@ impl Tally {
         of_site.reads.record_ns(took_ns);
         if let Some(receipt) = receipt {
             self.alone += u64::from(receipt.copies() == 1);
+            let redirects = |proof: &Proof| matches!(proof, Proof::Consensus(proof) if proof.redirects > 0);
+            self.redirected += u64::from(redirects(&receipt.proof));
             if let Some(staleness) = receipt.staleness {
                 self.staleness.record_ns(staleness.0 * 1_000);
             }
@@ -591,7 +640,9 @@ impl Clients {
     }
 
     fn step(&mut self, number: usize, request: &mut VecDeque<Operation>) {
-        let (read, write) = (self.load.read, self.load.write);
+        let mix = self.load.read_mix.as_ref();
+        let read = mix.map_or(self.load.read, |mix| mix.draw(&mut self.random));
+        let write = self.load.write;
         let client = &mut self.all[number];
         let steps = client.steps.as_mut().expect("clients of a workload have steps");
         let get = |key| Operation::Get {

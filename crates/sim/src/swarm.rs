@@ -815,6 +815,7 @@ fn draw_load(random: &mut Random) -> Load {
             false => mixed,
         },
         read: None,
+        read_mix: None,
         write: None,
         roam_every: random.percent(25).then_some(random.of(1..=10)),
         amplification: *random.pick(&[1, 1, 1, 5]),

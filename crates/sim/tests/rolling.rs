@@ -220,6 +220,7 @@ fn rolling(seed: u64) -> Scenario {
                 ..Mixed::default()
             }),
             read: None,
+            read_mix: None,
             write: None,
             roam_every: (seed.is_multiple_of(3)).then_some(5),
             amplification: 1,

@@ -143,6 +143,18 @@ pub(crate) const EXPERIMENTS: &[(&str, &str)] = &[
         "meteorshower/fig13",
         include_str!("../../../experiments/meteorshower/fig13.toml"),
     ),
+    (
+        "dacian/fig3",
+        include_str!("../../../experiments/dacian/fig3.toml"),
+    ),
+    (
+        "dacian/fig5",
+        include_str!("../../../experiments/dacian/fig5.toml"),
+    ),
+    (
+        "dacian/redirects",
+        include_str!("../../../experiments/dacian/redirects.toml"),
+    ),
 ];
 
 #[derive(Serialize)]

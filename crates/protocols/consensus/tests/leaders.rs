@@ -102,6 +102,7 @@ fn with(world: WorldOptions, faults: Vec<Fault>) -> Scenario {
                 ..Mixed::default()
             }),
             read: Some(Level::Linearizable),
+            read_mix: None,
             write: None,
             roam_every: None,
             amplification: 1,

@@ -24,6 +24,7 @@ fn reads_at_a(faults: Vec<Fault>) -> f64 {
                 ..Mixed::default()
             }),
             read: Some(Level::Quorum),
+            read_mix: None,
             write: None,
             roam_every: None,
             amplification: 1,

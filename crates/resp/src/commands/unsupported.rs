@@ -16,7 +16,7 @@ pub(super) fn check(name: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-const NO_STEP: &str = "no keyspace reads and writes a value in one step";
+const NO_STEP: &str = "no keyspace computes a new value from the old one; read the value, and write it with SET .. IF VERSION, which keyspaces of kind dacian take";
 const STRINGS_ONLY: &str = "values are strings; there are no other types";
 
 const UNSUPPORTED: [(&[&str], &str); 11] = [

@@ -85,6 +85,8 @@ enum Of {
     Gamma,
     /// The reads that one replica answered alone.
     Alone,
+    /// The reads for which another replica was asked before.
+    Redirected,
     /// The staleness that receipts prove.
     Staleness,
 }
@@ -101,7 +103,7 @@ enum Statistic {
     Distribution,
 }
 
-const OF: [(&str, Of); 11] = [
+const OF: [(&str, Of); 12] = [
     ("operation", Of::Operation),
     ("read", Of::Read),
     ("write", Of::Write),
@@ -112,6 +114,7 @@ const OF: [(&str, Of); 11] = [
     ("inconsistent", Of::Inconsistent),
     ("gamma", Of::Gamma),
     ("alone", Of::Alone),
+    ("redirected", Of::Redirected),
     ("staleness", Of::Staleness),
 ];
 
@@ -152,6 +155,7 @@ impl What {
                 share(anomalies.inconsistent, anomalies.operations)
             }
             (Statistic::Share, Of::Alone) => share(run.tally.alone, run.tally.reads.count()),
+            (Statistic::Share, Of::Redirected) => share(run.tally.redirected, run.tally.reads.count()),
             (Statistic::Share | Statistic::Distribution, _) => None,
         }
     }
@@ -196,7 +200,7 @@ impl What {
             };
         }
         match self.of {
-            Of::Operation | Of::Inconsistent | Of::Alone => None,
+            Of::Operation | Of::Inconsistent | Of::Alone | Of::Redirected => None,
             Of::Read => Some(&tally.reads),
             Of::Write => Some(&tally.writes),
             Of::Request => Some(&tally.requests),
@@ -212,7 +216,7 @@ impl What {
     fn is_possible(&self) -> bool {
         match self.of {
             Of::Operation => self.statistic == Statistic::PerSecond,
-            Of::Inconsistent | Of::Alone => self.statistic == Statistic::Share,
+            Of::Inconsistent | Of::Alone | Of::Redirected => self.statistic == Statistic::Share,
             _ => self.statistic != Statistic::Share,
         }
     }

@@ -131,7 +131,7 @@ fn what_no_group_can_do_is_refused_in_words() {
     // A client at c is served by the others, and lists no old keys.
     let mut at_c = client(&cluster, 2);
     assert_eq!(words(&mut at_c, "SET x 1"), "OK");
-    assert_eq!(words(&mut at_c, "AT eventual GET x"), "1");
+    assert_eq!(words(&mut at_c, "GET x AT eventual"), "1");
     assert!(words(&mut at_c, "DBSIZE").contains("takes no part in its group"));
     done(&cluster, "member remove b --keyspace consensus", &ALL);
     wrong("member remove a --keyspace consensus", "no voter would be left");

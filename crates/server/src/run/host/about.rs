@@ -369,6 +369,23 @@ impl Host {
         group.collect()
     }
 
+    /// Keyspaces with partitions whose replicas here know no leader.
+    fn leaderless(&self) -> Vec<String> {
+        let statuses = self.node.status(self.clock.now()).into_iter();
+        let words = statuses.filter_map(|status| {
+            let groups = status.groups.iter();
+            let leaderless = groups.filter(|(_, group)| group.is_member && group.leader.is_none());
+            let count = leaderless.count();
+            (count > 0).then(|| {
+                format!(
+                    "{count} partitions of {} have no leader that is known here: they take no writes",
+                    status.name
+                )
+            })
+        });
+        words.collect()
+    }
+
     /// The keyspace of this name, if its partitions elect leaders, and those of its partitions that are meant.
     fn groups_named(&self, name: &str, partition: Option<u16>) -> Result<(&Topology, Vec<u16>), Unknown> {
         let elects =
@@ -566,7 +583,7 @@ impl AdminSource for Host {
                 self.node_name(peer)
             )
         });
-        refused.chain(away).collect()
+        refused.chain(away).chain(self.leaderless()).collect()
     }
 
     fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {
