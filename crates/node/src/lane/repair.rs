@@ -177,7 +177,8 @@ impl<P: Protocol> Lane<P> {
                     .outgoing
                     .cursors()
                     .filter(|(replica, _)| voters.contains(*replica));
-                self.outgoing.cursors().count() > 0 && others.all(is_up)
+                let has_others = !voters.without(self.me.replica()).is_empty();
+                has_others && others.all(is_up)
             }
             Replication::Streams | Replication::Majority => self.outgoing.cursors().any(is_up),
         };

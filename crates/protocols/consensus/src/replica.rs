@@ -146,8 +146,12 @@ impl Protocol for Dacian {
         }),
         Metric::new(
             "raft_groups_without_leader",
-            "Groups whose replica here knows no leader.",
-            |replica, _| Reading::Count(u64::from(replica.group.leader().is_none())),
+            "Groups whose replica here takes part and knows no leader.",
+            |replica, _| {
+                Reading::Count(u64::from(
+                    replica.group.is_member() && replica.group.leader().is_none(),
+                ))
+            },
         ),
         Metric::new(
             "raft_entries_to_apply",
@@ -295,8 +299,7 @@ impl Protocol for Dacian {
                 }
             }
             Some(Body::AskToLead(())) => {
-                self.group
-                    .hand_over(cx.now.monotonic, ReplicaSet::one(from.replica()));
+                self.group.let_lead(cx.now.monotonic, from.replica());
                 self.handle_ready(cx);
             }
             // Whoever does not lead does not know. The asker asks again.
@@ -394,7 +397,7 @@ impl Protocol for Dacian {
     fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
         match (wish, self.group.leader()) {
             (Wish::HandOver, _) => self.group.hand_over(cx.now.monotonic, self.replicas),
-            (Wish::Lead, Some(leader)) if cx.others().contains(leader) => {
+            (Wish::Lead, Some(leader)) if cx.others().contains(leader) && self.group.knows_its_promises() => {
                 cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
             }
             (Wish::Lead, _) => {}

@@ -499,6 +499,8 @@ impl Session for DacianSession {
             return;
         };
         let partition = from.partition;
+        // The nearest replica may take no part in the group any more. Then the others are asked without a pause.
+        let at_once = (asked.asked as usize) < self.topology.replicas_of(partition).len();
         let known = cx.shared.partitions.entry(partition).or_default();
         match outcome {
             turnbuckle_core::Outcome::Answered(response, receipt) => {
@@ -527,7 +529,7 @@ impl Session for DacianSession {
                         let leader = leader.or(known.leader.filter(|&leader| leader != from.replica()));
                         known.leader = leader;
                         let why = "no replica that is fresh enough was found in time".to_string();
-                        self.ask_later(cx, tag, part, why, leader.is_some());
+                        self.ask_later(cx, tag, part, why, leader.is_some() || at_once);
                     }
                 }
             }

@@ -326,6 +326,9 @@ impl Group {
                 // It has heard no leader for long, and must not be one. As long as it names a leader, raft-rs lets it vote for nobody else.
                 self.follow_nobody();
             }
+            if !self.is_voter() {
+                self.ask_whether_member();
+            }
             return;
         }
         self.node.tick();
@@ -345,7 +348,6 @@ impl Group {
         if !is_replica || message.to != self.node.raft.id || message.from == message.to {
             return Err(format!("a message from {} to {}", message.from, message.to));
         }
-        self.heard.insert(message.from, now);
         match message.kind() {
             Kind::Question => {
                 self.on_question(message.from, message.number());
@@ -357,7 +359,7 @@ impl Group {
             }
             _ if self.has_lost() || self.broken.is_some() => return Ok(()),
             Kind::Members => {
-                self.on_members(message.named());
+                self.on_members(from, message.named());
                 return Ok(());
             }
             Kind::RequestVote | Kind::RequestPreVote if !self.known.members.contains(from) => {
@@ -365,6 +367,7 @@ impl Group {
             }
             _ => {}
         }
+        self.heard.insert(message.from, now);
         let told = message.promise();
         let Some(message) = message.into_raft() else {
             return Ok(());
@@ -458,6 +461,13 @@ impl Group {
             self.without_lease = self.node.raft.term;
         }
         self.node.transfer_leader(to);
+    }
+
+    /// A replica wants to lead. If it lacks much, nobody would lead until it had everything: then nothing happens. Call [`Group::handle_ready`] after it.
+    pub fn let_lead(&mut self, now: Micros, replica: ReplicaId) {
+        if self.lacks(now, replica).is_none() {
+            self.hand_over(now, ReplicaSet::one(replica));
+        }
     }
 
     /// Whether another replica is about to lead in the place of this one.

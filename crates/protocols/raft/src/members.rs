@@ -150,6 +150,16 @@ impl Members {
     }
 }
 
+/// Whose votes may be needed, also once the entries of a replica's log are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Electorate {
+    /// The entry that has changed it last.
+    pub index: u64,
+    pub voters: ReplicaSet,
+    /// While the group is joint: the voters before.
+    pub outgoing: ReplicaSet,
+}
+
 /// What a replica knows of the members of its group.
 #[derive(Debug)]
 pub(crate) struct Knowledge {
@@ -195,11 +205,6 @@ impl Knowledge {
     pub fn replaced(&mut self, first: u64, changes: impl Iterator<Item = u64>) {
         self.changes.split_off(&first);
         self.changes.extend(changes);
-    }
-
-    /// Everyone whose vote may be needed once the entries of the log are applied, and the entry that was the last one to change them.
-    pub fn needed(&self, added: ReplicaSet) -> (u64, ReplicaSet) {
-        (self.members.index, self.members.all_voters().union(added))
     }
 
     /// Whether a replica takes part, as far as this one knows.
@@ -283,9 +288,10 @@ impl Group {
             let voters = voters.len();
             return Err(MemberRefusal::NoMajority { voters, heard });
         }
-        if !voters.contains(self.me()) {
+        let next = voters.intersection(members.voters);
+        if !voters.contains(self.me()) && !next.is_empty() {
             // The next leader changes it. If this one did, the others would only notice that they have no leader.
-            self.hand_over(now, voters);
+            self.hand_over(now, next);
             return Err(MemberRefusal::Busy);
         }
         let is_new = |change: &&MemberChange| members.of(change.replica) != change.wanted;
@@ -301,7 +307,7 @@ impl Group {
     }
 
     /// What a learner lacks before it may vote.
-    fn lacks(&self, now: Micros, learner: ReplicaId) -> Option<MemberRefusal> {
+    pub(crate) fn lacks(&self, now: Micros, learner: ReplicaId) -> Option<MemberRefusal> {
         let progress = self.node.raft.prs().get(id_of(learner))?;
         if !self.is_heard(now, learner) {
             return Some(MemberRefusal::Silent(learner));
@@ -309,7 +315,7 @@ impl Group {
         let lag = self.last().saturating_sub(progress.matched);
         match progress.state {
             ProgressState::Snapshot => Some(MemberRefusal::TakesCopy(learner)),
-            _ if lag > NEARLY => Some(MemberRefusal::Lags(learner, lag)),
+            _ if progress.matched == 0 || lag > NEARLY => Some(MemberRefusal::Lags(learner, lag)),
             _ => None,
         }
     }
@@ -430,11 +436,14 @@ impl Group {
     }
 
     /// Another replica says who takes part.
-    pub(crate) fn on_members(&mut self, told: (u64, ReplicaSet)) {
+    pub(crate) fn on_members(&mut self, from: ReplicaId, told: (u64, ReplicaSet)) {
         let newest = self
             .known
             .told
             .map_or(self.known.members.index, |(index, _)| index);
+        if told.0 < self.known.members.index && !self.known.members.contains(from) {
+            return self.tell_members(id_of(from));
+        }
         if told.0 <= newest || self.role() == Role::Leader {
             return;
         }
@@ -449,8 +458,24 @@ impl Group {
         self.known.told = None;
     }
 
+    /// A replica that does not vote has heard no leader for long. It asks for no votes, so it has to ask whether it still takes part: it says what it knows.
+    pub(crate) fn ask_whether_member(&mut self) {
+        let others: Vec<u64> = self.known.replicas.without(self.me()).iter().map(id_of).collect();
+        others.into_iter().for_each(|other| self.tell_members(other));
+    }
+
+    /// Whose votes may be needed, as far as this replica knows.
+    pub(crate) fn electorate(&self) -> Electorate {
+        let members = &self.known.members;
+        Electorate {
+            index: members.index,
+            voters: members.voters.union(self.added()),
+            outgoing: members.outgoing,
+        }
+    }
+
     /// The replicas that entries of the log may make voters.
-    pub(crate) fn added(&self) -> ReplicaSet {
+    fn added(&self) -> ReplicaSet {
         let entries = self
             .known
             .changes

@@ -27,6 +27,7 @@
 //! promised anything, or nobody knows. Replicas may also lose theirs one after the other, so that no log is as far any more as one that was told of. While it hears no leader, such a replica
 //! asks again, and waits for no more than the furthest log that there is.
 use crate::group::{Group, id_of};
+use crate::members::Electorate;
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Micros, ReplicaSet};
@@ -93,7 +94,7 @@ impl Group {
         self.lose_progress(from);
         let has_lost = Answer {
             has_lost: true,
-            voters: self.known.needed(self.added()),
+            electorate: self.electorate(),
             ..Answer::default()
         };
         let answer = match &self.memory {
@@ -112,21 +113,53 @@ impl Group {
             last: self.last_place(),
             place,
             has_lost: false,
-            voters: self.known.needed(self.added()),
+            electorate: self.electorate(),
         }
     }
 
-    /// The others whose vote may be needed, by the newest that is known of the members.
-    fn needed(&self, heard: &BTreeMap<u64, Answer>) -> Vec<u64> {
-        let told = || heard.values().map(|answer| answer.voters);
-        let own = self.known.needed(self.added());
-        let newest = told().fold(own.0, |newest, (index, _)| newest.max(index));
-        let current = told().chain([own]).filter(|(index, _)| *index == newest);
-        let needed = current
-            .map(|(_, voters)| voters)
-            .fold(ReplicaSet::default(), ReplicaSet::union);
-        let me = self.node.raft.id;
-        needed.iter().map(id_of).filter(|&other| other != me).collect()
+    /// The answers that count, once there are enough. Whose votes may be needed is known by the newest word of all.
+    ///
+    /// All of these must have answered. If one of them has lost what it had as well, the newest word may be missing: then all replicas must have answered. If this replica votes alone by the newest
+    /// word, nobody else has what it had. A replica that does not vote any more has made no promise that counts: it needs a majority, so that it hears if it votes again.
+    fn enough(&self, heard: &BTreeMap<u64, Answer>) -> Option<Vec<Answer>> {
+        let me = self.me();
+        let told = || {
+            heard
+                .values()
+                .map(|answer| answer.electorate)
+                .chain([self.electorate()])
+        };
+        let index = told().map(|told| told.index).max().unwrap_or_default();
+        let newest = || told().filter(|told| told.index == index);
+        let union = |of: fn(Electorate) -> ReplicaSet| {
+            newest().map(of).fold(ReplicaSet::default(), ReplicaSet::union)
+        };
+        let (voters, outgoing) = (union(|told| told.voters), union(|told| told.outgoing));
+        let all = voters.union(outgoing);
+        let answers = |of: ReplicaSet| -> Vec<Answer> {
+            let others = of.without(me);
+            others
+                .iter()
+                .filter_map(|other| heard.get(&id_of(other)).copied())
+                .collect()
+        };
+        let have_all_answered = |of: ReplicaSet| answers(of).len() == of.without(me).len();
+        let has_everything = |answer: &Answer| !answer.has_lost && answer.place == Place::default();
+        let sets = || [voters, outgoing].into_iter().filter(|set| !set.is_empty());
+        let counted = answers(all);
+        if !all.contains(me) {
+            let has_majority = sets().all(|set| {
+                let whole = answers(set)
+                    .iter()
+                    .filter(|answer| has_everything(answer))
+                    .count();
+                2 * whole > set.len()
+            });
+            return (has_majority || have_all_answered(self.known.replicas)).then_some(counted);
+        }
+        let is_alone = sets().any(|set| set.without(me).is_empty());
+        let is_sure = have_all_answered(all) && counted.iter().all(has_everything);
+        (!is_alone && (is_sure || have_all_answered(self.known.replicas))).then_some(counted)
     }
 
     /// Another replica has answered.
@@ -138,9 +171,7 @@ impl Group {
         heard.insert(from, answer);
         let heard = heard.clone();
         // A learner's log may be further than all voters'. It cannot be elected, and what only it has is not committed.
-        let needed = self.needed(&heard);
-        let answers: Option<Vec<Answer>> = needed.iter().map(|other| heard.get(other).copied()).collect();
-        let Some(answers) = answers else {
+        let Some(answers) = self.enough(&heard) else {
             return;
         };
         let ends = answers.iter().map(|answer| answer.last);

@@ -3,6 +3,7 @@
 //! raft-rs has encodings of its own, of an old library. They stay inside it.
 use crate::copies::empty_snapshot;
 use crate::group::replica_of;
+use crate::members::Electorate;
 use crate::memory::Place;
 use bytes::Bytes;
 use raft::eraftpb::{self, ConfState};
@@ -45,6 +46,9 @@ pub struct RaftMessage {
     members: Bytes,
     #[prost(uint64, tag = "15")]
     members_index: u64,
+    /// Of an answer: while the voters change, those before.
+    #[prost(bytes = "bytes", tag = "16")]
+    outgoing: Bytes,
 }
 
 /// The kinds of messages, by their names in raft-rs.
@@ -78,8 +82,8 @@ pub(crate) struct Answer {
     pub place: Place,
     /// Whether it has lost what it had, too.
     pub has_lost: bool,
-    /// Whose vote may be needed, and the entry that has made that so.
-    pub voters: (u64, ReplicaSet),
+    /// Whose votes may be needed.
+    pub electorate: Electorate,
 }
 
 /// An entry of the log.
@@ -311,8 +315,9 @@ impl RaftMessage {
             reject_hint: answer.place.1,
             reject: answer.has_lost,
             commit: number,
-            members_index: answer.voters.0,
-            members: put_set(answer.voters.1),
+            members_index: answer.electorate.index,
+            members: put_set(answer.electorate.voters),
+            outgoing: put_set(answer.electorate.outgoing),
             ..RaftMessage::default()
         }
     }
@@ -347,7 +352,11 @@ impl RaftMessage {
             last: (self.log_term, self.index),
             place: (self.commit_term, self.reject_hint),
             has_lost: self.reject,
-            voters: self.named(),
+            electorate: Electorate {
+                index: self.members_index,
+                voters: self.named().1,
+                outgoing: take_set(&self.outgoing).unwrap_or_default(),
+            },
         }
     }
 
@@ -385,6 +394,9 @@ impl Record for RaftMessage {
         let named = take_set(&self.members);
         if named.is_none_or(|named| named.is_empty() == names_members) {
             return Err(format!("{kind:?} with the members {named:?}"));
+        }
+        if take_set(&self.outgoing).is_none_or(|set| !set.is_empty() && kind != Kind::Answer) {
+            return Err(format!("{kind:?} with voters of before"));
         }
         if self.term == 0 && is_of_raft {
             return Err("a message without a term".into());
