@@ -36,7 +36,11 @@ class Etcd:
             self.processes.append(subprocess.Popen(
                 [self.binary, "--name", site, "--data-dir", pathlib.Path(self.directory, site), "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0],
                  "--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1], "--initial-cluster", everyone, "--initial-cluster-state", "new",
-                 "--log-level", "error"], stdout=subprocess.DEVNULL))
+                 "--log-level", "panic"], stdout=subprocess.DEVNULL))
+        time.sleep(3)
+        if any(process.poll() is not None for process in self.processes):
+            self.__exit__()
+            raise SystemExit("an etcd did not start: another program took its port, or its messages are above")
         return self
 
     def __exit__(self, *_):
@@ -80,7 +84,6 @@ def main():
     options = parser.parse_args()
     with Etcd(options.etcd / "server") as theirs, \
             Cluster(options.binary, ["consensus"], durability="fsync", protocols={"consensus": ("dacian", "")}, partitions=1) as ours:
-        time.sleep(3)
         table("workload, reads", "", "operations/s", "ratio", "p99 of a read, ms", "of a write", "CPU s per 100,000", "ratio", "failed")
         for load in LOADS:
             for level, name in LEVELS.items():

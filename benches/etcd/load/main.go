@@ -87,9 +87,11 @@ func main() {
 	all := make([]*clientv3.Client, *clients)
 	for number := range all {
 		all[number] = connect(number)
-		if _, err := all[number].Get(context.Background(), key(0)); err != nil {
+		soon, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		if _, err := all[number].Get(soon, key(0)); err != nil {
 			log.Fatal(err)
 		}
+		cancel()
 	}
 	for number, client := range all {
 		group.Add(1)
