@@ -253,7 +253,7 @@ impl FaultKind {
 }
 
 impl<S: Session> World<S> {
-    /// Begins a fault. Returns false if the fault is left out, because it takes data that no other node may have
+    /// Begins a fault. Returns false if the fault is left out, because it takes a data directory while another one is not whole
     /// ([`World::may_lose`]).
     pub fn begin(&mut self, fault: &Fault) -> bool {
         match fault.kind {

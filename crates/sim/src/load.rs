@@ -99,11 +99,6 @@ impl FromStr for LevelMix {
 }
 
 impl LevelMix {
-    /// The levels.
-    pub fn levels(&self) -> impl Iterator<Item = Level> {
-        self.0.iter().map(|&(_, level)| level)
-    }
-
     fn draw(&self, random: &mut Random) -> Option<Level> {
         let mut left = random.below(100);
         let drawn = self.0.iter().find(|(percent, _)| {

@@ -1,7 +1,7 @@
 //! The members of a group, and how they change while it serves.
 //!
 //! A group begins with all replicas of its partition as *voters*. A *learner* takes all entries and votes for nothing: it serves reads like any other replica, and
-//! no write waits for it. A replica that is neither takes no part. Its rows are as old as its last entry, so it answers nothing, and says who leads.
+//! no write waits for it. A replica that is neither takes no part. Its rows are as old as its last entry, so it answers nothing, and its clients ask another one.
 //!
 //! **Source.** Ongaro's dissertation, chapter 4, and section 4.2.1 on learners. The changes themselves are those of raft-rs.
 //!

@@ -473,7 +473,7 @@ impl LogEntry {
         entry
     }
 
-    pub(crate) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         match self.kind {
             0 => Ok(()),
             LogEntry::CHANGE => MembersChange::decode(&self.data).map(|_| ()),

@@ -20,7 +20,7 @@
 //! name = "put"
 //! what = "write mean"                 # of what (read, write, request, operation, many, many-apart, visibility, staleness, gamma) and which
 //!                                     # number (mean, p25, p50, p75, p90, p95, p99, max, per-second, or cdf: a figure of its own);
-//!                                     # or "inconsistent share" (of all operations) "alone share" (of reads: one replica was enough)
+//!                                     # or "inconsistent share" (of all operations), "alone share" (of reads: one replica was enough)
 //!                                     # or "redirected share" (of reads: another replica was asked before)
 //! site = "a"                          # only its reads or writes; "$site": of the site that the axis names; default: of all sites
 //! label = "PUT latency, ms"           # default: what
