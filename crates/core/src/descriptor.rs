@@ -1,4 +1,4 @@
-use crate::{Failure, Operation, PutOptions};
+use crate::{Failure, Operation, PutOptions, Step};
 
 /// The properties that a protocol declares. The drivers that run it and the judges that check it know nothing else of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,10 @@ pub struct Descriptor {
     /// Whether a put may have a condition, and may ask for the value that it replaces. Such a protocol puts all writes to a key into one order, and
     /// reads the key at the put's place in that order.
     pub takes_conditions: bool,
+    /// Whether a put may compute its value from the one before it.
+    pub computes: bool,
+    /// Whether it has transactions.
+    pub has_transactions: bool,
     /// Whether a put may say when its value expires.
     pub takes_expiry: bool,
     /// Whether it keeps versions that were written without knowledge of each other, so that clients can read them all, and say which of them a put
@@ -38,6 +42,8 @@ impl Descriptor {
             tolerates_clock_steps: false,
             tolerates_old_directories: false,
             takes_conditions: false,
+            computes: false,
+            has_transactions: false,
             takes_expiry: false,
             keeps_siblings: false,
         }
@@ -51,6 +57,16 @@ impl Descriptor {
                 options: Some(options),
                 ..
             } => self.refusal_of_options(keyspace, options),
+            Operation::Transact { .. } if !self.has_transactions => {
+                Some(refused(keyspace, "has no transactions", TRANSACTIONS))
+            }
+            Operation::Transact { transaction, .. } => {
+                let mut options = transaction.steps.iter().filter_map(|step| match step {
+                    Step::Put(_, _, options) => options.as_deref(),
+                    Step::Get(_) => None,
+                });
+                options.find_map(|options| self.refusal_of_options(keyspace, options))
+            }
             Operation::Siblings { .. } if !self.keeps_siblings => {
                 Some(refused(keyspace, "keeps no siblings", SIBLINGS))
             }
@@ -64,6 +80,8 @@ impl Descriptor {
             ("takes no conditions", ORDER)
         } else if options.returns_previous && !self.takes_conditions {
             ("does not return the value that a write replaces", ORDER)
+        } else if options.computes.is_some() && !self.computes {
+            ("computes no values", COMPUTES)
         } else if options.expiry.is_some() && !self.takes_expiry {
             (
                 "takes no expiry",
@@ -78,6 +96,8 @@ impl Descriptor {
     }
 }
 
+const TRANSACTIONS: &str = "a keyspace with `protocol = \"dacian\"`";
+const COMPUTES: &str = "a keyspace with `protocol = \"dacian\"`";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 
 fn refused(keyspace: &str, what: &str, needed: &str) -> Failure {
@@ -130,7 +150,7 @@ mod tests {
             condition,
             expiry,
             returns_previous,
-            replaces: None,
+            ..PutOptions::default()
         })
     }
 

@@ -56,7 +56,7 @@ impl KeyspaceLevels {
     /// If the keyspace does not offer it.
     pub fn resolve(&self, operation: &Operation) -> Result<Level, Failure> {
         let (default, offered) = match operation {
-            Operation::Put { .. } => (self.write, self.offered.writes),
+            Operation::Put { .. } | Operation::Transact { .. } => (self.write, self.offered.writes),
             Operation::Get { .. }
             | Operation::Siblings { .. }
             | Operation::ReadMany { .. }

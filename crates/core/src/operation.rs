@@ -1,4 +1,6 @@
-use crate::{FirstOf, Key, Level, PutOptions, Receipt, Siblings, Unmet, Wanted};
+use crate::{
+    Computed, FirstOf, Key, Level, NotComputed, PutOptions, Receipt, Siblings, Transaction, Unmet, Wanted,
+};
 use bytes::Bytes;
 use std::fmt;
 
@@ -23,7 +25,7 @@ pub enum Operation {
     Put {
         /// The key.
         key: Key,
-        /// The value, or `None` to delete.
+        /// The value, or `None` to delete. Also `None` if it is computed ([`PutOptions::computes`]).
         value: Option<Bytes>,
         /// How consistent the write must be.
         level: Option<Level>,
@@ -35,6 +37,14 @@ pub enum Operation {
         /// The keys, in the order of the answer. A key may occur twice.
         keys: Vec<Key>,
         /// How consistent the reads must be.
+        level: Option<Level>,
+    },
+    /// Carries out several operations on keys of one partition, as one. Only for protocols that have transactions
+    /// ([`crate::Descriptor::has_transactions`]).
+    Transact {
+        /// Boxed, so that the other operations are not larger.
+        transaction: Box<Transaction>,
+        /// How consistent it must be: a level of writes.
         level: Option<Level>,
     },
     /// Lists some keys that have a value. A key that has a value from the first call to the last is listed at least once.
@@ -110,6 +120,7 @@ impl Operation {
             Operation::Get { level, .. }
             | Operation::Siblings { level, .. }
             | Operation::Put { level, .. }
+            | Operation::Transact { level, .. }
             | Operation::ReadMany { level, .. } => *level = named.into(),
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => {}
         }
@@ -129,12 +140,34 @@ impl Operation {
         self
     }
 
+    /// Whether it may write, and so has a level of writes.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Operation::Put { .. } | Operation::Transact { .. } => true,
+            Operation::First(first) => first.operation.is_write(),
+            _ => false,
+        }
+    }
+
+    /// Whether it is a put that computes its value.
+    pub fn computes(&self) -> bool {
+        let Operation::Put {
+            options: Some(options),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        options.computes.is_some()
+    }
+
     /// The level that the operation names, if it names one alone.
     pub fn level(&self) -> Option<Level> {
         match self {
             Operation::Get { level, .. }
             | Operation::Siblings { level, .. }
             | Operation::Put { level, .. }
+            | Operation::Transact { level, .. }
             | Operation::ReadMany { level, .. } => *level,
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => None,
         }
@@ -158,6 +191,13 @@ pub enum Answer {
     /// To a put or delete whose condition did not hold: it was not carried out, and never will be. That is not a failure. As after a read, the
     /// receipt names the version that is there. Boxed, so that the other answers are not larger.
     Unmet(Box<Unmet>),
+    /// To a put that computes its value: what it has put.
+    Computed(Computed),
+    /// To a put whose value could not be computed: it was not carried out, and never will be. That is not a failure. As after a read, the receipt names
+    /// the version that is there.
+    NotComputed(NotComputed),
+    /// To a transaction: the answers to its steps, or `None` if one of its conditions did not hold.
+    Transacted(Option<Vec<Answer>>),
     /// To a read of several keys: their values, in the order of the keys.
     Values(Vec<Option<Bytes>>),
     /// To a scan.

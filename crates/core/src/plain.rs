@@ -1,3 +1,4 @@
+use crate::compute::{Computed, NotComputed};
 use crate::frame::{put_record, take_record};
 use crate::put_options::PutOptionsRecord;
 use crate::{
@@ -49,6 +50,10 @@ pub enum PlainResponse {
     Replaced(Option<Bytes>),
     /// The write's condition did not hold, and it was not carried out: see [`Answer::Unmet`].
     Unmet(Box<Unmet>),
+    /// The write has computed its value.
+    Computed(Computed),
+    /// The write could not compute its value, and was not carried out: see [`Answer::NotComputed`].
+    NotComputed(NotComputed),
     /// The operation was certainly not carried out, for this reason.
     Refused(String),
     /// It is not known whether the operation was carried out, for this reason.
@@ -86,6 +91,8 @@ impl From<PlainResponse> for Answer {
             PlainResponse::Written { existed } => Answer::Written { existed },
             PlainResponse::Replaced(value) => Answer::Replaced(value),
             PlainResponse::Unmet(unmet) => Answer::Unmet(unmet),
+            PlainResponse::Computed(computed) => Answer::Computed(computed),
+            PlainResponse::NotComputed(why) => Answer::NotComputed(why),
             PlainResponse::Refused(why) => Answer::Failed(Failure::Unavailable(why)),
             PlainResponse::Unknown(why) => Answer::Failed(Failure::Timeout(why)),
         }
@@ -159,7 +166,7 @@ impl Wire for PlainRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ResponseRecord {
-    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     done: Option<Done>,
 }
 
@@ -181,6 +188,12 @@ enum Done {
     Unmet(ValueRecord),
     #[prost(message, tag = "8")]
     Siblings(SiblingsRecord),
+    #[prost(bytes = "bytes", tag = "9")]
+    Number(Bytes),
+    #[prost(uint64, tag = "10")]
+    Length(u64),
+    #[prost(enumeration = "NotComputed", tag = "11")]
+    NotComputed(i32),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -247,6 +260,9 @@ impl Wire for PlainResponse {
             PlainResponse::Refused(why) => Done::Refused(why),
             PlainResponse::Unknown(why) => Done::Unknown(why),
             PlainResponse::Siblings(siblings) => Done::Siblings(SiblingsRecord::new(&siblings)),
+            PlainResponse::Computed(Computed::Number(number)) => Done::Number(number),
+            PlainResponse::Computed(Computed::Length(len)) => Done::Length(len),
+            PlainResponse::NotComputed(why) => Done::NotComputed(why.into()),
         });
         put_record(&ResponseRecord { done }, out);
     }
@@ -266,6 +282,17 @@ impl Wire for PlainResponse {
             Some(Done::Refused(why)) => PlainResponse::Refused(why),
             Some(Done::Unknown(why)) => PlainResponse::Unknown(why),
             Some(Done::Siblings(record)) => PlainResponse::Siblings(Box::new(record.siblings()?)),
+            Some(Done::Number(number)) => PlainResponse::Computed(Computed::Number(number)),
+            Some(Done::Length(len)) => PlainResponse::Computed(Computed::Length(len)),
+            Some(Done::NotComputed(why)) => match NotComputed::try_from(why) {
+                Ok(why) => PlainResponse::NotComputed(why),
+                Err(_) => {
+                    return Err(BadFrame::new(
+                        WHAT,
+                        format!("reason {why} why no value was computed"),
+                    ));
+                }
+            },
             None => return Err(BadFrame::new(WHAT, "none")),
         })
     }
@@ -364,7 +391,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
                     self.ask(cx, tag, part as u32, PlainRequest::Get(key, level));
                 }
             }
-            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Transact { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
                 cx.fail(
                     tag,
                     Failure::Unsupported("only the gateway carries this out".into()),
@@ -419,7 +446,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Condition, Expiry, Micros, ReplicaId, VersionId};
+    use crate::{Compute, Condition, Expiry, Micros, ReplicaId, VersionId, decimal};
 
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(all: &[T]) {
         for value in all {
@@ -444,12 +471,18 @@ mod tests {
         };
         let conditions = [Condition::Absent, Condition::Present, Condition::Version(id)];
         let expiries = [Expiry::At(Micros(5)), Expiry::After(Micros(0)), Expiry::Kept];
-        for (condition, expiry) in conditions.into_iter().zip(expiries) {
+        let computes = [
+            Compute::Add(-7),
+            Compute::AddDecimal(decimal(b"-0.50").unwrap()),
+            Compute::Overwrite(3, value.clone()),
+        ];
+        for ((condition, expiry), compute) in conditions.into_iter().zip(expiries).zip(computes) {
             let options = PutOptions {
                 condition: Some(condition),
                 expiry: Some(expiry),
                 returns_previous: true,
                 replaces: Some(Vector::of(id)),
+                computes: Some(compute),
             };
             let options = Some(Box::new(options));
             let put = PlainRequest::Put(key.clone(), None, Level::Eventual, options);
@@ -478,6 +511,10 @@ mod tests {
                 has_value: true,
                 value: None,
             })),
+            PlainResponse::Computed(Computed::Number(Bytes::from_static(b"1"))),
+            PlainResponse::Computed(Computed::Length(0)),
+            PlainResponse::NotComputed(NotComputed::TooLong),
+            PlainResponse::NotComputed(NotComputed::NotAnInteger),
             PlainResponse::Refused(String::new()),
             PlainResponse::Unknown("why".into()),
         ]);

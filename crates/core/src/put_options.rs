@@ -1,5 +1,6 @@
 //! What a put may ask for beside its value. A keyspace takes it if its protocol does ([`Descriptor`](crate::Descriptor)); else the gateway
 //! refuses the put before anything has happened.
+use crate::compute::{Compute, decimal};
 use crate::{Hlc, Micros, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
@@ -16,6 +17,8 @@ pub struct PutOptions {
     /// Where siblings are kept: the causal context of the put ([`crate::Siblings::context`]). The put replaces the versions that the context covers, and no
     /// others. `None`: it replaces what its coordinator has.
     pub replaces: Option<Vector>,
+    /// How the value is computed from the one before it. The put then names no value of its own.
+    pub computes: Option<Compute>,
 }
 
 /// What must be true of a key when a put takes effect. It is tested when the put is ordered among the other writes of the key, and not before: of two
@@ -109,10 +112,60 @@ pub(crate) struct PutOptionsRecord {
     /// See [`Vector::put`].
     #[prost(bytes = "bytes", optional, tag = "8")]
     replaces: Option<Bytes>,
+    #[prost(oneof = "ComputeRecord", tags = "9, 10, 11, 12")]
+    computes: Option<ComputeRecord>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum ConditionRecord {
+enum ComputeRecord {
+    #[prost(sint64, tag = "9")]
+    Add(i64),
+    /// The number as text.
+    #[prost(bytes = "bytes", tag = "10")]
+    AddDecimal(Bytes),
+    #[prost(bytes = "bytes", tag = "11")]
+    Append(Bytes),
+    #[prost(message, tag = "12")]
+    Overwrite(OverwriteRecord),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct OverwriteRecord {
+    #[prost(uint32, tag = "1")]
+    at: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    with: Bytes,
+}
+
+impl From<&Compute> for ComputeRecord {
+    fn from(compute: &Compute) -> ComputeRecord {
+        match compute {
+            Compute::Add(more) => ComputeRecord::Add(*more),
+            Compute::AddDecimal(more) => ComputeRecord::AddDecimal(more.to_string().into()),
+            Compute::Append(more) => ComputeRecord::Append(more.clone()),
+            Compute::Overwrite(at, with) => ComputeRecord::Overwrite(OverwriteRecord {
+                at: *at,
+                with: with.clone(),
+            }),
+        }
+    }
+}
+
+impl ComputeRecord {
+    fn compute(self) -> Result<Compute, String> {
+        Ok(match self {
+            ComputeRecord::Add(more) => Compute::Add(more),
+            ComputeRecord::AddDecimal(text) => {
+                Compute::AddDecimal(decimal(&text).ok_or("a decimal number that is none")?)
+            }
+            ComputeRecord::Append(more) => Compute::Append(more),
+            ComputeRecord::Overwrite(record) => Compute::Overwrite(record.at, record.with),
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum ConditionRecord {
     #[prost(message, tag = "1")]
     Absent(()),
     #[prost(message, tag = "2")]
@@ -131,18 +184,41 @@ enum ExpiryRecord {
     Kept(()),
 }
 
+impl From<Condition> for ConditionRecord {
+    fn from(condition: Condition) -> ConditionRecord {
+        match condition {
+            Condition::Absent => ConditionRecord::Absent(()),
+            Condition::Present => ConditionRecord::Present(()),
+            Condition::Version(id) => {
+                let (value, meta) = (None, ());
+                ConditionRecord::Version(VersionRecord::new(Some(&Version { id, value, meta })))
+            }
+        }
+    }
+}
+
+impl ConditionRecord {
+    /// The condition.
+    ///
+    /// # Errors
+    /// If it names no version, or a version of a replica that no partition has. The error is what was found.
+    pub(crate) fn condition(self) -> Result<Condition, String> {
+        Ok(match self {
+            ConditionRecord::Absent(()) => Condition::Absent,
+            ConditionRecord::Present(()) => Condition::Present,
+            ConditionRecord::Version(version) => {
+                version.check()?;
+                let version = version.version().ok_or("a condition on no version")?;
+                Condition::Version(version.id)
+            }
+        })
+    }
+}
+
 impl From<&PutOptions> for PutOptionsRecord {
     fn from(options: &PutOptions) -> PutOptionsRecord {
-        let version = |id| {
-            let (value, meta) = (None, ());
-            VersionRecord::new(Some(&Version { id, value, meta }))
-        };
         PutOptionsRecord {
-            condition: options.condition.map(|condition| match condition {
-                Condition::Absent => ConditionRecord::Absent(()),
-                Condition::Present => ConditionRecord::Present(()),
-                Condition::Version(id) => ConditionRecord::Version(version(id)),
-            }),
+            condition: options.condition.map(ConditionRecord::from),
             expiry: options.expiry.map(|expiry| match expiry {
                 Expiry::At(time) => ExpiryRecord::At(time.0),
                 Expiry::After(span) => ExpiryRecord::After(span.0),
@@ -154,6 +230,7 @@ impl From<&PutOptions> for PutOptionsRecord {
                 context.encode(&mut out);
                 out.freeze()
             }),
+            computes: options.computes.as_ref().map(ComputeRecord::from),
         }
     }
 }
@@ -162,27 +239,18 @@ impl PutOptionsRecord {
     /// The options.
     ///
     /// # Errors
-    /// If a condition names no version, or a version of a replica that no partition has. The error is what was found.
+    /// If a condition names no version, or a version of a replica that no partition has, or if a number is none. The error is what was found.
     pub(crate) fn options(self) -> Result<PutOptions, String> {
-        let condition = match self.condition {
-            None => None,
-            Some(ConditionRecord::Absent(())) => Some(Condition::Absent),
-            Some(ConditionRecord::Present(())) => Some(Condition::Present),
-            Some(ConditionRecord::Version(version)) => {
-                version.check()?;
-                let version = version.version().ok_or("a condition on no version")?;
-                Some(Condition::Version(version.id))
-            }
-        };
         let expiry = self.expiry.map(|expiry| match expiry {
             ExpiryRecord::At(time) => Expiry::At(Micros(time)),
             ExpiryRecord::After(span) => Expiry::After(Micros(span)),
             ExpiryRecord::Kept(()) => Expiry::Kept,
         });
         Ok(PutOptions {
-            condition,
+            condition: self.condition.map(ConditionRecord::condition).transpose()?,
             expiry,
             returns_previous: self.returns_previous,
+            computes: self.computes.map(ComputeRecord::compute).transpose()?,
             replaces: match self.replaces.map(Vector::decode) {
                 None => None,
                 Some(context) => Some(context.map_err(|error| error.found)?),

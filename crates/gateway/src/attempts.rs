@@ -108,7 +108,7 @@ impl Attempts {
         let Some(attempt) = self.of(session_tag) else {
             return Next::Nothing;
         };
-        let is_write = matches!(attempt.first.operation, Operation::Put { .. });
+        let is_write = attempt.first.operation.is_write();
         let answer = match answer {
             Answer::Failed(failure) => {
                 let choices = attempt.first.chain.choices();

@@ -205,7 +205,7 @@ impl<S: Session> Doors<S> {
             }
             Operation::First(first) => {
                 let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &first.operation);
-                let is_write = matches!(first.operation, Operation::Put { .. });
+                let is_write = first.operation.is_write();
                 let wanted = Wanted::First(first.chain.clone());
                 match refused.map_or_else(|| self.levels.check(&wanted, is_write), Err) {
                     Ok(()) => {

@@ -310,7 +310,7 @@ impl<P: Protocol> Keyspace<P> {
                 let mut lane = self.enter(cell);
                 let more = lane.release(now, log.written(), log.synced());
                 cell.waiting.store(more, Ordering::Release);
-                lane.store.evict(64);
+                lane.evict(64);
                 cell.dirty_bytes
                     .store(lane.store.dirty_bytes(), Ordering::Relaxed);
             }

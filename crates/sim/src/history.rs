@@ -1,6 +1,6 @@
 //! What clients asked and what they were told, with true times.
 use std::collections::VecDeque;
-use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Wanted};
+use turnbuckle_core::{Answer, Answered, Computed, Key, Micros, Operation, Wanted};
 use turnbuckle_node::NodeId;
 
 /// An operation of a world, by its index in the history.
@@ -56,7 +56,9 @@ impl Record {
             Operation::Put {
                 key, value, options, ..
             } => {
+                let computes = options.as_ref().and_then(|options| options.computes.as_ref());
                 let words = match value {
+                    None if computes.is_some() => format!("compute {key}"),
                     None => format!("delete {key}"),
                     Some(value) => format!("put {key} {}", short(value)),
                 };
@@ -64,6 +66,9 @@ impl Record {
                     None => words,
                     Some(condition) => format!("{words} if {condition}"),
                 }
+            }
+            Operation::Transact { transaction, .. } => {
+                format!("transaction of {} steps", transaction.steps.len())
             }
             Operation::ReadMany { keys, .. } => format!("get {} keys", keys.len()),
             Operation::Scan { .. } => "scan".into(),
@@ -80,6 +85,11 @@ impl Record {
             Some(Answer::Value(Some(value))) => short(value),
             Some(Answer::Written { .. } | Answer::Replaced(_)) => "that it is written".into(),
             Some(Answer::Unmet(_)) => "that its condition does not hold".into(),
+            Some(Answer::Computed(Computed::Number(value))) => short(value),
+            Some(Answer::Computed(Computed::Length(len))) => format!("the length {len}"),
+            Some(Answer::NotComputed(why)) => why.to_string(),
+            Some(Answer::Transacted(None)) => "that a condition does not hold".into(),
+            Some(Answer::Transacted(Some(_))) => "that it is carried out".into(),
             Some(Answer::Failed(failure)) => failure.word().into(),
             Some(_) => "the answer".into(),
         }
@@ -97,7 +107,7 @@ impl Record {
 
     /// Whether it deletes a key.
     pub fn is_delete(&self) -> bool {
-        matches!(self.operation, Operation::Put { value: None, .. })
+        matches!(self.operation, Operation::Put { value: None, .. }) && !self.operation.computes()
     }
 }
 

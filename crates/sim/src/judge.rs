@@ -17,6 +17,8 @@
 //! 7. **A condition is as its answer says.** An answer says that a condition held, or that it did not. It must not itself show the
 //!    opposite.
 //!
+//! 8. **Transactions are whole, and what is computed is exact.** See `ledgers.rs`.
+//!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
 //! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
@@ -91,6 +93,7 @@ mod conditions;
 mod count;
 mod floor;
 mod key;
+mod ledgers;
 mod needs;
 mod pasts;
 mod siblings;
@@ -119,6 +122,8 @@ pub enum Rule {
     Convergence,
     /// An answer says of a condition the opposite of what it shows.
     Conditions,
+    /// A transaction was carried out in part, a value that is computed is not exact, or something was carried out twice.
+    Transactions,
     /// A node does not do its work: it does not open, does not answer, or does not understand another node.
     Service,
 }
@@ -134,6 +139,7 @@ impl Rule {
             Rule::NothingLost => "lost",
             Rule::Convergence => "diverged",
             Rule::Conditions => "condition",
+            Rule::Transactions => "transaction",
             Rule::Service => "service",
         }
     }
@@ -167,6 +173,7 @@ pub struct Judge {
     keys: BTreeMap<Key, OfKey>,
     /// If the keyspace keeps siblings: what each write has replaced.
     siblings: Option<siblings::Writes>,
+    ledgers: ledgers::Ledgers,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -272,6 +279,7 @@ impl Judge {
             asks_elsewhere: false,
             keys: BTreeMap::new(),
             siblings: None,
+            ledgers: ledgers::Ledgers::default(),
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
@@ -356,7 +364,7 @@ impl Judge {
     // ---- what happens ---------------------------------------------------------------------------------------
 
     pub(crate) fn invoked(&mut self, id: OperationId, client: usize, operation: &Operation, now: Micros) {
-        if self.sleeps {
+        if self.sleeps || self.asked_of_ledger(operation) {
             return;
         }
         let Operation::Put {
@@ -415,6 +423,9 @@ impl Judge {
             );
             self.report(Rule::TrueReceipts, words);
         }
+        if self.answered_of_ledger(id, record) {
+            return;
+        }
         match (&record.operation, answer, receipt) {
             (Operation::Put { key, .. }, Answer::Replaced(_) | Answer::Unmet(_), Some(receipt)) => {
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
@@ -458,6 +469,9 @@ impl Judge {
             }
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
+                    if self.is_computed(key) {
+                        continue;
+                    }
                     // One site reads a snapshot. Otherwise each key is asked for alone, and the answer does not say which replica has answered for it.
                     let is_snapshot = self.promise_of(&record.operation).makes_snapshots();
                     let from = if is_snapshot { receipt.server.site } else { site };
@@ -929,7 +943,7 @@ impl Judge {
 
     /// In the end: the version of a key that a site has.
     pub(crate) fn ends_with(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
-        let Some(of_key) = self.keys.get(key) else {
+        let Some(of_key) = self.keys.get(key).filter(|_| !self.is_computed(key)) else {
             return;
         };
         let shown = version.map_or(Shown::Nothing { is_forgotten: true }, Shown::Version);
@@ -953,7 +967,8 @@ impl Judge {
     /// All keys that were ever written or read.
     pub fn keys(&self) -> BTreeSet<Key> {
         let written = self.values.keys().map(|(key, _)| key.clone());
-        self.keys.keys().cloned().chain(written).collect()
+        let computed = self.computed_keys().cloned();
+        self.keys.keys().cloned().chain(written).chain(computed).collect()
     }
 }
 

@@ -49,6 +49,7 @@ pub use history::{OperationId, Record};
 mod judge;
 pub use judge::{Excuse, Judge, Judged, Rule, Violation, Witness};
 mod keyspaces;
+mod ledger;
 mod link;
 mod machine;
 mod messages;

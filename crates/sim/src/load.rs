@@ -18,7 +18,7 @@
 //! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
 //! with their session. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
 //! more request, and comes back.
-use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
+use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::{
@@ -27,13 +27,14 @@ use std::{
 };
 use turnbuckle_core::{
     Answer, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Session, SiteId, Topology, Vector,
-    Wanted,
+    VersionId, Wanted,
 };
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
 
 mod hot;
+mod ledgers;
 pub use hot::Hot;
 mod once;
 use once::Pairs;
@@ -167,6 +168,9 @@ pub struct Mixed {
     /// one.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub contexts: u64,
+    /// The percentage of operations on *ledgers*: transactions and values that are computed. Only for protocols that have them.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    pub ledgers: u64,
     /// The percentage of operations on *pairs*: two keys that one client writes once, the second after the first. Other clients ask for
     /// them in the other order: they delete the second, which they have never read, and then read the first.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
@@ -188,6 +192,7 @@ impl Default for Mixed {
             many_keys: 5,
             siblings: 0,
             contexts: 0,
+            ledgers: 0,
             once: 0,
         }
     }
@@ -261,7 +266,7 @@ impl Tally {
         }
         let took_ns = at.since(record.invoked).0 * 1_000;
         let of_site = &mut self.sites[usize::from(site.0)];
-        if let Operation::Put { .. } = record.operation {
+        if record.operation.is_write() {
             self.writes.record_ns(took_ns);
             of_site.writes.record_ns(took_ns);
             return;
@@ -314,6 +319,8 @@ struct Client {
     /// The operations of the request under way that were not sent yet.
     left: VecDeque<Operation>,
     open: BTreeSet<OperationId>,
+    /// The list of a ledger that the client has read last, and its version.
+    list: Option<(Key, VersionId)>,
     /// The key that the client has read last, if that had a value.
     read: Option<Key>,
     /// The key whose siblings the client has read last, and their context.
@@ -397,6 +404,7 @@ impl Clients {
                     .and_then(|plan| plan.timetable(ClientId::new(id), count as u16)),
                 left: VecDeque::new(),
                 open: BTreeSet::new(),
+                list: None,
                 read: None,
                 context: None,
                 wrote_key: None,
@@ -512,7 +520,14 @@ impl Clients {
         let at = record.returned.as_ref().map_or(world.time(), |&(at, _)| at);
         let client = &mut self.all[number];
         client.failed |= !is_answered;
+        if let (Operation::Get { key, .. }, Some((_, (Answer::Value(Some(_)), Some(receipt))))) =
+            (&record.operation, &record.returned)
+            && ledger::is_list(key)
+        {
+            client.list = receipt.version.map(|version| (key.clone(), version));
+        }
         match (&record.operation, record.answer()) {
+            (Operation::Get { key, .. }, Some(Answer::Value(_))) if ledger::is_in_one(key) => {}
             (Operation::Get { key, .. }, Some(Answer::Value(Some(_)))) => client.read = Some(key.clone()),
             (Operation::Siblings { key, .. }, Some(Answer::Siblings(siblings))) => {
                 client.context = Some((key.clone(), siblings.context.clone()));
@@ -627,6 +642,10 @@ impl Clients {
             Kind::Workload { .. } => self.step(number, request),
             Kind::Mixed(mixed) if mixed.once > 0 && self.random.percent(mixed.once) => {
                 self.once(number, request)
+            }
+            Kind::Mixed(mixed) if mixed.ledgers > 0 && self.random.percent(mixed.ledgers) => {
+                let operation = self.on_ledger(number);
+                request.push_back(operation);
             }
             Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number)),
             Kind::Hot(hot) => request.push_back(self.hot(*hot, number)),

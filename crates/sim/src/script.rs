@@ -3,8 +3,9 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Basis, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros, Operation, Proof,
-    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Vector, VersionId, Wanted, Wish,
+    Answer, Basis, Compute, Computed, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros,
+    Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Step,
+    Transaction, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
 
@@ -20,6 +21,10 @@ use turnbuckle_node::NodeId;
 ///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
 ///                       `expires=TIME|kept` an expiry (after that time), `previous=yes` asks for the value before,
 ///                       `replaces=LABEL|nothing` is the context: that of a labelled answer of `siblings`, or an empty one
+///   incr SITE KEY [NUMBER] | append SITE KEY VALUE
+///                       computes a value from the one before it
+///   multi SITE STEP.. [if=KEY:absent|present|LABEL,..]
+///                       a transaction; its steps are `get:KEY`, `put:KEY:VALUE`, `del:KEY`, `incr:KEY[:NUMBER]`, `append:KEY:VALUE`
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
@@ -323,7 +328,80 @@ impl<S: Session> Script<S> {
             expiry,
             returns_previous: args.take_key("previous").is_some(),
             replaces,
+            computes: None,
         })
+    }
+
+    /// A step of a transaction: `get:KEY`, `put:KEY:VALUE`, `del:KEY`, `incr:KEY`, `incr:KEY:NUMBER`, `append:KEY:VALUE`.
+    fn step(word: &str) -> Result<Step, Box<dyn Error>> {
+        let mut parts = word.splitn(3, ':');
+        let (name, key, value) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let key = Key::from(key.ok_or_else(|| format!("the step '{word}' has no key"))?);
+        let bytes = || Bytes::copy_from_slice(value.unwrap_or_default().as_bytes());
+        let computing = |compute| {
+            let options = PutOptions {
+                computes: Some(compute),
+                ..PutOptions::default()
+            };
+            Some(Box::new(options))
+        };
+        Ok(match name {
+            "get" => Step::Get(key),
+            "put" => Step::Put(key, Some(bytes()), None),
+            "del" => Step::Put(key, None, None),
+            "incr" => {
+                let more = value.unwrap_or("1").parse()?;
+                Step::Put(key, None, computing(Compute::Add(more)))
+            }
+            "append" => Step::Put(key, None, computing(Compute::Append(bytes()))),
+            _ => return Err(format!("a transaction has no step '{word}'").into()),
+        })
+    }
+
+    /// `multi SITE STEP.. [if=KEY:absent|present|LABEL,..]`, or one of these steps alone.
+    fn transact(&mut self, command: &Command) -> Answered {
+        let mut args = command.consume_args();
+        let later = args.take_key("later").is_some();
+        let mut conditions = Vec::new();
+        for condition in args.take_key("if").iter().flat_map(|all| all.split(',')) {
+            let (key, condition) = condition.split_once(':').ok_or("a condition is KEY:WHAT")?;
+            let condition = match condition {
+                "absent" => Condition::Absent,
+                "present" => Condition::Present,
+                label => Condition::Version(self.version_of_label(label)?),
+            };
+            conditions.push((Key::from(key), condition));
+        }
+        let site_name = args.next_pos().unwrap_or_default().to_string();
+        let client = self.client(&site_name)?;
+        let mut words = Vec::new();
+        while let Some(word) = args.next_pos() {
+            words.push(word.to_string());
+        }
+        args.reject_next()?;
+        let operation = match command.name.as_str() {
+            "multi" => {
+                let steps = words
+                    .iter()
+                    .map(|word| Self::step(word))
+                    .collect::<Result<_, _>>()?;
+                let transaction = Box::new(Transaction { conditions, steps });
+                let level = None;
+                Operation::Transact { transaction, level }
+            }
+            name => match Self::step(&format!("{name}:{}", words.join(":")))? {
+                Step::Put(key, value, Some(options)) => Operation::put(key, value).with(*options),
+                _ => return Err("only a value that is computed".into()),
+            },
+        };
+        let id = self.there()?.invoke(client, operation);
+        if later {
+            return Ok(String::new());
+        }
+        let world = self.there()?;
+        let until = world.time() + Micros::from_millis(10_000);
+        world.run_until(until, |world| !world.is_open(id));
+        self.show(&site_name, id)
     }
 
     fn answer_of(&mut self, label: &str) -> Result<Option<&Answer>, Box<dyn Error>> {
@@ -625,6 +703,14 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
             format!("keys {}", keys.join(" "))
         }
         Answer::Count(count) => format!("{count} keys"),
+        Answer::Computed(Computed::Number(number)) => text(Some(number)),
+        Answer::Computed(Computed::Length(len)) => format!("{len} bytes"),
+        Answer::NotComputed(why) => format!("not written: {why}"),
+        Answer::Transacted(None) => "not carried out: a condition does not hold".to_string(),
+        Answer::Transacted(Some(steps)) => {
+            let steps: Vec<String> = steps.iter().map(|step| answer_text(step, false)).collect();
+            format!("[{}]", steps.join(" | "))
+        }
         Answer::Failed(failure) => format!("{} {failure}", failure.word()),
     }
 }
@@ -692,6 +778,7 @@ impl<S: Session> Runner for Script<S> {
             "siblings" => self.ask(command, |mut keys, _| {
                 Operation::siblings(keys.pop().unwrap_or_else(|| Key::from("")))
             }),
+            "multi" | "incr" | "append" => self.transact(command),
             "mget" => self.ask(command, |keys, _| Operation::ReadMany { keys, level: None }),
             "scan" => self.ask(command, |_, _| Operation::Scan {
                 cursor: 0,

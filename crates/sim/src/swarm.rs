@@ -114,6 +114,13 @@ impl Draw {
             // Without contexts, a write may replace anything that is older. So in half of the worlds all writes have one.
             mixed.contexts = *random.pick(&[70, 100]);
         }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.has_transactions
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6C65_6467);
+            mixed.ledgers = *random.pick(&[0, 0, 20, 60]);
+        }
         if protocol.replication == Replication::Consensus {
             self.elects = true;
             for delay in self.world.delays.iter_mut().flatten() {

@@ -103,6 +103,10 @@ impl Record {
             Some(Answer::Failed(_)) => Status::Unknown,
             Some(_) => Status::Ok,
         };
+        let is_left_out = |key: &Key| judge.is_computed(key);
+        if self.key().is_some_and(is_left_out) {
+            return None;
+        }
         let (op, key) = match &self.operation {
             Operation::Get { key, .. } | Operation::Siblings { key, .. } => (Op::Read, Some(key)),
             Operation::Put { key, value, .. } => {
@@ -116,7 +120,9 @@ impl Record {
                 (op, Some(key))
             }
             Operation::ReadMany { .. } => (Op::Snapshot, None),
-            Operation::Scan { .. } | Operation::Count | Operation::First(_) => return None,
+            Operation::Transact { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+                return None;
+            }
         };
         let returned = self.returned.as_ref();
         let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_ref());

@@ -12,6 +12,11 @@ impl<M: Meta> Store<M> {
     ///
     /// Call it often, with a small number, which bounds the work. A key that was used stays for one more round.
     pub fn evict(&mut self, max: usize) -> usize {
+        self.evict_others(max, |_| false)
+    }
+
+    /// The same as [`Store::evict`], but the keys that `keeps` names stay.
+    pub fn evict_others(&mut self, max: usize, keeps: impl Fn(&[u8]) -> bool) -> usize {
         let mut evicted = 0;
         for _ in 0..max {
             if self.entries.is_empty() || !self.wants_room() {
@@ -20,7 +25,7 @@ impl<M: Meta> Store<M> {
             if self.hand >= self.entries.len() {
                 self.hand = 0;
             }
-            if self.evict_at_hand() {
+            if self.evict_at_hand(&keeps) {
                 evicted += 1;
             } else {
                 self.hand += 1;
@@ -43,7 +48,7 @@ impl<M: Meta> Store<M> {
         }
     }
 
-    fn evict_at_hand(&mut self) -> bool {
+    fn evict_at_hand(&mut self, keeps: impl Fn(&[u8]) -> bool) -> bool {
         let over = self.memory_bytes > self.options.memory_limit_bytes;
         let clean_below = self.clean_below;
         let (key, entry) = self
@@ -51,7 +56,7 @@ impl<M: Meta> Store<M> {
             .get_index_mut(self.hand)
             .expect("the hand was put inside");
         let wanted = over || entry.chain().is_none();
-        if !wanted || entry.generation() >= clean_below || entry.marks_mut().cool() {
+        if !wanted || entry.generation() >= clean_below || entry.marks_mut().cool() || keeps(key) {
             return false;
         }
         self.memory_bytes = self

@@ -110,7 +110,7 @@ impl<P: Protocol> Keyspace<P> {
                     lane.store.shrink();
                     break;
                 }
-                if lane.store.evict(EVICT_KEYS) == 0 {
+                if lane.evict(EVICT_KEYS) == 0 {
                     match idle_looks {
                         0 => break,
                         left => idle_looks = left - 1,

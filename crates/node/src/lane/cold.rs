@@ -59,6 +59,24 @@ impl<Input> Cold<Input> {
         }
     }
 
+    /// The keys of the input that has waited longest.
+    pub fn first_keys(&self) -> &[Key] {
+        self.waiting.front().map_or(&[], |(keys, _)| keys)
+    }
+
+    /// Asks again for the keys of the input that has waited longest: some may have been evicted while others were fetched. From now on none of
+    /// them is evicted.
+    pub fn want_first_again(&mut self, is_resident: impl Fn(&Key) -> bool) {
+        let Some((keys, _)) = self.waiting.front() else {
+            return;
+        };
+        for key in keys {
+            if !is_resident(key) && self.asked.insert(key.clone()) {
+                self.wanted.push_back(key.clone());
+            }
+        }
+    }
+
     /// Asks for a key, to be fetched when its turn comes.
     pub fn want(&mut self, key: &Key) {
         if self.asked.insert(key.clone()) {
@@ -171,6 +189,18 @@ impl<Input> Cold<Input> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_was_evicted_while_another_one_was_fetched_is_asked_for_again() {
+        let mut cold = Cold::new();
+        let (x, y): (Key, Key) = ("x".into(), "y".into());
+        cold.park(vec![x.clone(), y.clone()], "both", |key| *key == x);
+        assert_eq!(cold.first_keys(), [x.clone(), y.clone()]);
+        assert_eq!(cold.take_wanted(9), std::slice::from_ref(&y));
+        cold.fetched(&y);
+        cold.want_first_again(|key| *key == y);
+        assert_eq!(cold.take_wanted(9), std::slice::from_ref(&x));
+    }
 
     #[test]
     fn inputs_on_one_key_keep_their_order_and_others_pass() {

@@ -111,6 +111,14 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// Evicts keys that the engine has, as [`turnbuckle_store::Store::evict`] does, but not those of the input that has waited longest. If it names several keys, it
+    /// could otherwise wait forever: one is evicted while another one is fetched.
+    pub fn evict(&mut self, max: usize) -> usize {
+        let kept = self.cold.first_keys();
+        self.store
+            .evict_others(max, |key| kept.iter().any(|kept| kept.as_ref() == key))
+    }
+
     fn park(&mut self, keys: Vec<Key>, waiting: Waiting<P>) {
         let store = &self.store;
         self.cold
@@ -145,6 +153,8 @@ impl<P: Protocol> Lane<P> {
             };
             self.handle(now, input);
         }
+        let store = &self.store;
+        self.cold.want_first_again(|key| store.is_resident(key.as_ref()));
         if self.cold.asked() > asked {
             self.wake_worker();
         }
@@ -173,6 +183,12 @@ impl<P: Protocol> Lane<P> {
                 Waiting::Message { .. } => {}
                 timer @ Waiting::Timer { .. } => self.cold.set_aside(timer),
             }
+        }
+        let asked = self.cold.asked();
+        let store = &self.store;
+        self.cold.want_first_again(|key| store.is_resident(key.as_ref()));
+        if self.cold.asked() > asked {
+            self.wake_worker();
         }
     }
 

@@ -1,11 +1,14 @@
-//! What an entry of the log does: the effect of one operation, as its leader has computed it.
+//! What an entry of the log does: the effects of one operation, or of the steps of a transaction, as its leader has computed them.
+use crate::request::Work;
 use bytes::Bytes;
 use prost::Message;
+use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Hlc, Key, PlainResponse, PutOptions, ReplicaId, ReplicaSet, SessionId, Unmet, Version, VersionId,
+    Computed, Hlc, Key, NotComputed, PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet,
+    SessionId, Step, Unmet, Version, VersionId,
 };
 
-/// The effect of an operation.
+/// The effects of an operation or of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Change {
     /// The session that has asked for it, and its number for the operation.
@@ -13,34 +16,75 @@ pub(crate) struct Change {
     session: u64,
     #[prost(uint64, tag = "2")]
     tag: u64,
-    #[prost(bytes = "bytes", tag = "3")]
-    key: Bytes,
-    /// Whether the key had a value before.
-    #[prost(bool, tag = "4")]
-    existed: bool,
-    /// When the version that the client is told was stamped: the one that is put, or the delete that is there already. 0 if there is none.
-    #[prost(fixed64, tag = "5")]
+    /// When the versions that are put were stamped, all of them together. 0 if none is put.
+    #[prost(fixed64, tag = "3")]
     at: u64,
-    /// The leader that has stamped it.
-    #[prost(uint32, tag = "6")]
+    /// The leader that has stamped them.
+    #[prost(uint32, tag = "4")]
     replica: u32,
-    /// Whether that version is put. A delete that finds nothing puts nothing.
-    #[prost(bool, tag = "8")]
-    pub puts: bool,
-    /// The value; none for a delete.
-    #[prost(bytes = "bytes", optional, tag = "7")]
+    /// What was done, in order.
+    #[prost(message, repeated, tag = "5")]
+    effects: Vec<Effect>,
+    /// Whether it is a transaction.
+    #[prost(bool, tag = "6")]
+    is_transaction: bool,
+    /// Whether a condition of the transaction did not hold. Then it has no effects.
+    #[prost(bool, tag = "7")]
+    is_refused: bool,
+}
+
+/// The effect of one operation on its key.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Effect {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    /// What the client is told.
+    #[prost(enumeration = "Told", tag = "2")]
+    told: i32,
+    /// Whether a version is put. A delete that finds nothing puts nothing, and neither does a step whose key a later step of the transaction puts.
+    #[prost(bool, tag = "3")]
+    puts: bool,
+    /// The value that is put, or that the client is told; none for a delete.
+    #[prost(bytes = "bytes", optional, tag = "4")]
     value: Option<Bytes>,
-    /// Whether the operation had a condition that did not hold.
-    #[prost(bool, tag = "9")]
-    is_unmet: bool,
-    /// Whether the client is told the value before, which is then here.
-    #[prost(bool, tag = "10")]
-    returns_previous: bool,
-    #[prost(bytes = "bytes", optional, tag = "11")]
+    /// Whether the key had a value before.
+    #[prost(bool, tag = "5")]
+    existed: bool,
+    /// The value before, if the client is told that.
+    #[prost(bytes = "bytes", optional, tag = "6")]
     previous: Option<Bytes>,
+    /// The version that was there, if there was one and none is put.
+    #[prost(fixed64, tag = "7")]
+    found_at: u64,
+    #[prost(uint32, tag = "8")]
+    found_replica: u32,
+    /// Why no value was computed.
+    #[prost(enumeration = "NotComputed", tag = "9")]
+    why: i32,
+}
+
+/// What the client is told of an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum Told {
+    /// That the key is written, and whether it had a value before.
+    Written = 0,
+    /// The value before.
+    Replaced = 1,
+    /// That a condition did not hold.
+    Unmet = 2,
+    /// The number that was computed.
+    Number = 3,
+    /// The length of the value that was computed.
+    Length = 4,
+    /// Why none was computed.
+    NotComputed = 5,
+    /// The value, which is not changed.
+    Read = 6,
 }
 
 /// What a key has when an operation is carried out.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     /// Its newest version, which may be a delete.
     pub id: Option<VersionId>,
@@ -64,54 +108,153 @@ impl OperationName {
     }
 }
 
-impl Change {
-    /// The effect of an operation on what it finds. A delete that finds no value puts nothing, and neither does an operation whose condition does not hold. They have a place in the
-    /// order all the same.
-    pub fn of(
-        by: OperationName,
-        key: &Key,
-        value: Option<Bytes>,
-        options: Option<&PutOptions>,
-        found: Found,
-        stamp: impl FnOnce() -> VersionId,
-    ) -> Change {
-        let existed = found.value.is_some();
-        let condition = options.and_then(|options| options.condition);
-        let is_unmet = condition.is_some_and(|condition| !condition.holds(existed, found.id));
-        let returns_previous = options.is_some_and(|options| options.returns_previous);
-        let puts = !is_unmet && (value.is_some() || existed);
-        let id = match puts {
-            true => stamp(),
-            false => found.id.unwrap_or_default(),
-        };
-        Change {
-            session: by.session,
-            tag: by.tag,
-            key: key.0.clone(),
-            existed,
-            at: id.at.0,
-            replica: u32::from(id.replica.0),
-            puts,
-            value: value.filter(|_| puts),
-            is_unmet,
-            returns_previous,
-            previous: found.value.filter(|_| returns_previous),
+/// Carries steps out, one after the other: each finds what those before it have put.
+struct Carrying<F> {
+    /// What a key has before the first step.
+    found: F,
+    /// The value that steps have put, and the place of the last one that has.
+    put: BTreeMap<Key, (usize, Option<Bytes>)>,
+    effects: Vec<Effect>,
+}
+
+impl<F: Fn(&Key) -> Found> Carrying<F> {
+    fn found(&self, key: &Key) -> Found {
+        match self.put.get(key) {
+            // No client knows the version that is about to be put. So no condition is on it.
+            Some((_, value)) => Found {
+                id: None,
+                value: value.clone(),
+            },
+            None => (self.found)(key),
         }
     }
 
-    /// What the client is told.
-    pub fn response(&self) -> PlainResponse {
-        let previous = || self.previous.clone();
-        if self.is_unmet {
-            let (has_value, value) = (self.existed, previous());
-            return PlainResponse::Unmet(Box::new(Unmet { has_value, value }));
+    fn get(&mut self, key: &Key) {
+        let found = self.found(key);
+        let id = found.id.unwrap_or_default();
+        self.effects.push(Effect {
+            key: key.0.clone(),
+            told: Told::Read.into(),
+            existed: found.value.is_some(),
+            previous: found.value,
+            found_at: id.at.0,
+            found_replica: id.replica.0.into(),
+            ..Effect::default()
+        });
+    }
+
+    /// A delete that finds no value puts nothing, and neither does a put whose condition does not hold or whose value cannot be computed. They have a place in the order all the same.
+    fn put(&mut self, key: &Key, value: Option<&Bytes>, options: Option<&PutOptions>) {
+        let found = self.found(key);
+        let existed = found.value.is_some();
+        let condition = options.and_then(|options| options.condition);
+        let returns_previous = options.is_some_and(|options| options.returns_previous);
+        let mut effect = Effect {
+            key: key.0.clone(),
+            existed,
+            value: value.cloned(),
+            puts: existed || value.is_some(),
+            ..Effect::default()
+        };
+        if returns_previous {
+            effect.told = Told::Replaced.into();
+            effect.previous = found.value.clone();
         }
-        match self.returns_previous {
-            true => PlainResponse::Replaced(previous()),
-            false => PlainResponse::Written {
-                existed: self.existed,
-            },
+        if condition.is_some_and(|condition| !condition.holds(existed, found.id)) {
+            effect.told = Told::Unmet.into();
+            effect.puts = false;
+            effect.value = None;
+        } else if let Some(compute) = options.and_then(|options| options.computes.as_ref()) {
+            match compute.apply(found.value.as_ref()) {
+                Ok((value, computed)) => {
+                    effect.told = match computed {
+                        Computed::Number(_) => Told::Number.into(),
+                        Computed::Length(_) => Told::Length.into(),
+                    };
+                    effect.puts = compute.puts();
+                    effect.value = Some(value);
+                }
+                Err(why) => {
+                    effect.told = Told::NotComputed.into();
+                    effect.why = why.into();
+                    effect.puts = false;
+                }
+            }
         }
+        match effect.puts {
+            true => {
+                let put = (self.effects.len(), effect.value.clone());
+                if let Some((before, _)) = self.put.insert(key.clone(), put) {
+                    self.effects[before].puts = false;
+                }
+            }
+            false => {
+                let id = found.id.unwrap_or_default();
+                effect.found_at = id.at.0;
+                effect.found_replica = id.replica.0.into();
+            }
+        }
+        self.effects.push(effect);
+    }
+}
+
+impl Change {
+    /// The effects of an operation, or of a transaction, on what it finds. What is put is not stamped yet ([`Change::stamp`]).
+    pub fn of(by: OperationName, work: &Work, found: impl Fn(&Key) -> Found) -> Change {
+        let mut carrying = Carrying {
+            found,
+            put: BTreeMap::new(),
+            effects: Vec::new(),
+        };
+        let mut is_refused = false;
+        match work {
+            Work::One(PlainRequest::Put(key, value, _, options)) => {
+                carrying.put(key, value.as_ref(), options.as_deref());
+            }
+            Work::One(read) => carrying.get(read.key()),
+            Work::Many(transaction) => {
+                let mut conditions = transaction.conditions.iter();
+                is_refused = !conditions.all(|(key, condition)| {
+                    let found = carrying.found(key);
+                    condition.holds(found.value.is_some(), found.id)
+                });
+                for step in transaction.steps.iter().filter(|_| !is_refused) {
+                    match step {
+                        Step::Get(key) => carrying.get(key),
+                        Step::Put(key, value, options) => {
+                            carrying.put(key, value.as_ref(), options.as_deref());
+                        }
+                    }
+                }
+            }
+        }
+        Change {
+            session: by.session,
+            tag: by.tag,
+            at: 0,
+            replica: 0,
+            effects: carrying.effects,
+            is_transaction: matches!(work, Work::Many(_)),
+            is_refused,
+        }
+    }
+
+    /// Stamps what is put, if anything is.
+    pub fn stamp(&mut self, stamp: impl FnOnce() -> VersionId) {
+        if self.effects.iter().any(|effect| effect.puts) {
+            let id = stamp();
+            (self.at, self.replica) = (id.at.0, id.replica.0.into());
+        }
+    }
+
+    /// What the client is told: of each step; `None` if a condition of the transaction did not hold.
+    pub fn responses(&self) -> Option<Vec<PlainResponse>> {
+        (!self.is_refused).then(|| self.effects.iter().map(Effect::response).collect())
+    }
+
+    /// Whether it is a transaction. If not, it has one effect.
+    pub fn is_transaction(&self) -> bool {
+        self.is_transaction
     }
 
     pub fn encode(&self) -> Bytes {
@@ -122,9 +265,17 @@ impl Change {
     /// If it is something else. No replica proposes that.
     pub fn decode(data: Bytes) -> Result<Change, String> {
         let change = <Change as Message>::decode(data).map_err(|error| error.to_string())?;
-        match change.replica < u32::from(ReplicaSet::MAX) {
+        let mut replicas = change.effects.iter().map(|effect| effect.found_replica);
+        let is_none = |replica: u32| replica >= u32::from(ReplicaSet::MAX);
+        if is_none(change.replica) || replicas.any(is_none) {
+            return Err("a version of a replica that no partition has".to_string());
+        }
+        if change.at == 0 && change.effects.iter().any(|effect| effect.puts) {
+            return Err("a version without a time".to_string());
+        }
+        match change.is_transaction || change.effects.len() == 1 {
             true => Ok(change),
-            false => Err(format!("a version of replica {}", change.replica)),
+            false => Err(format!("an operation with {} effects", change.effects.len())),
         }
     }
 
@@ -135,28 +286,60 @@ impl Change {
         }
     }
 
-    pub fn key(&self) -> Key {
-        Key(self.key.clone())
+    /// The keys of the versions that are put.
+    pub fn keys_put(&self) -> impl Iterator<Item = Key> + '_ {
+        let puts = self.effects.iter().filter(|effect| effect.puts);
+        puts.map(|effect| Key(effect.key.clone()))
     }
 
-    /// The version that is put, if one is.
-    pub fn into_version(self, index: u64) -> Option<Version<Index>> {
-        let id = self.id().filter(|_| self.puts)?;
-        let (value, meta) = (self.value, Index(index));
-        Some(Version { id, value, meta })
-    }
-
-    /// The version that the client is told.
-    pub fn id(&self) -> Option<VersionId> {
-        (self.at > 0).then_some(VersionId {
-            at: Hlc(self.at),
-            replica: ReplicaId(self.replica as u16),
+    /// The versions that are put: one of a key.
+    pub fn into_versions(self, index: u64) -> impl Iterator<Item = (Key, Version<Index>)> {
+        let id = version(self.at, self.replica).unwrap_or_default();
+        let puts = self.effects.into_iter().filter(|effect| effect.puts);
+        puts.map(move |effect| {
+            let (value, meta) = (effect.value, Index(index));
+            (Key(effect.key), Version { id, value, meta })
         })
     }
 
-    /// The value that it puts.
-    pub fn into_value(self) -> Option<Bytes> {
-        self.value
+    /// The version that the client is told: the one that is put, or the one that its operation has found.
+    pub fn id(&self) -> Option<VersionId> {
+        let put = self.effects.iter().any(|effect| effect.puts);
+        match self.effects.first() {
+            Some(effect) if !put && !self.is_transaction => version(effect.found_at, effect.found_replica),
+            _ => version(self.at, self.replica),
+        }
+    }
+
+    /// The stamp of what is put.
+    pub fn stamped(&self) -> Hlc {
+        Hlc(self.at)
+    }
+}
+
+fn version(at: u64, replica: u32) -> Option<VersionId> {
+    (at > 0).then_some(VersionId {
+        at: Hlc(at),
+        replica: ReplicaId(replica as u16),
+    })
+}
+
+impl Effect {
+    fn response(&self) -> PlainResponse {
+        let (existed, previous) = (self.existed, || self.previous.clone());
+        let value = || self.value.clone().unwrap_or_default();
+        match self.told() {
+            Told::Written => PlainResponse::Written { existed },
+            Told::Replaced => PlainResponse::Replaced(previous()),
+            Told::Unmet => {
+                let (has_value, value) = (existed, previous());
+                PlainResponse::Unmet(Box::new(Unmet { has_value, value }))
+            }
+            Told::Number => PlainResponse::Computed(Computed::Number(value())),
+            Told::Length => PlainResponse::Computed(Computed::Length(value().len() as u64)),
+            Told::NotComputed => PlainResponse::NotComputed(self.why()),
+            Told::Read => PlainResponse::Value(previous()),
+        }
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Bugs {
     pub raft: Planted,
     /// A write that is asked for again is carried out again.
     pub writes_twice: bool,
+    /// A leader does not look at what it has proposed.
+    pub forgets_proposed: bool,
     /// What a replica has applied counts as fresh from when the leader's answer arrives.
     pub stamps_at_arrival: bool,
     /// A replica answers although it is behind what the session has seen.
@@ -50,6 +52,7 @@ impl Bugs {
             "changes_at_once" => &mut self.raft.changes_at_once,
             "drops_entries" => &mut self.raft.drops_entries,
             "writes_twice" => &mut self.writes_twice,
+            "forgets_proposed" => &mut self.forgets_proposed,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
             "ignores_seen" => &mut self.ignores_seen,
             _ => return None,
@@ -85,6 +88,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "writes_twice",
         "a write that a session asks for again is carried out twice, and overwrites a later one",
+    ),
+    Bug::new(
+        "forgets_proposed",
+        "a leader computes a write from what is applied, and not from what it has proposed since: an increment is lost",
     ),
     Bug::new(
         "stamps_at_arrival",

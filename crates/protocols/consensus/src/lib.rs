@@ -55,5 +55,5 @@ mod writes;
 pub use config::{Bugs, DacianConfig};
 pub use message::Message;
 pub use replica::{Dacian, Line, Timer};
-pub use request::{Outcome, Request, Response};
+pub use request::{Outcome, Request, Response, Work};
 pub use session::DacianSession;

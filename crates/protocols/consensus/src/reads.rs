@@ -25,7 +25,7 @@ impl Dacian {
     /// A read, at the level that its operation names.
     pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let now = cx.now.monotonic;
-        match request.operation.level() {
+        match request.work.level() {
             _ if request.confirmed.is_some() => {
                 let basis = request.confirmed.unwrap_or_default();
                 self.answer(cx, id, request, Some((Micros(0), basis)));
@@ -61,7 +61,7 @@ impl Dacian {
 
     /// A read has waited for an index for too long.
     pub(crate) fn is_behind(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        let level = request.operation.level();
+        let level = request.work.level();
         if request.confirmed.is_some() || self.group.role() == Role::Leader {
             let why = format!(
                 "the replica has applied {} of {} entries that the read must reflect",
@@ -215,7 +215,8 @@ impl Dacian {
 
     /// Answers a read from what is applied here. `proven`: how fresh that is, and by what.
     fn answer(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, proven: Option<(Micros, Basis)>) {
-        let newest = cx.chain(request.operation.key()).map(|chain| chain.newest());
+        let newest = request.work.keys().next().and_then(|key| cx.chain(key));
+        let newest = newest.map(|chain| chain.newest());
         let (version, value) = match newest {
             Some(newest) => (Some(newest.id), newest.value.clone()),
             None => (None, None),
@@ -227,7 +228,7 @@ impl Dacian {
             staleness,
             clock_bound: Micros(0),
             proof: self.proof(index, basis.unwrap_or_default()),
-            ..cx.receipt(request.operation.level(), version)
+            ..cx.receipt(request.work.level(), version)
         };
         let outcome = Outcome::Answered(PlainResponse::Value(value));
         cx.reply(id, Response { outcome, index }, receipt);

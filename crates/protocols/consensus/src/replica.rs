@@ -3,7 +3,7 @@ use crate::change::{Change, Index};
 use crate::config::{BUGS, DacianConfig, PARAMETERS};
 use crate::message::{Body, Message};
 use crate::reads::Fresh;
-use crate::request::{Outcome, Request, Response};
+use crate::request::{Outcome, Request, Response, Work};
 use crate::writes::{Ahead, note_ahead};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -126,6 +126,8 @@ impl Protocol for Dacian {
     const DESCRIPTOR: Descriptor = Descriptor {
         tolerates_clock_steps: true,
         takes_conditions: true,
+        computes: true,
+        has_transactions: true,
         ..Descriptor::of(Replication::Consensus)
     };
     const PARAMETERS: &'static [Parameter<DacianConfig>] = PARAMETERS;
@@ -243,11 +245,11 @@ impl Protocol for Dacian {
     }
 
     fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
-        each(request.operation.key());
+        request.work.keys().for_each(each);
     }
 
     fn is_write(request: &Request) -> bool {
-        request.operation.is_write()
+        request.work.is_write()
     }
 
     fn on_start(&mut self, cx: &mut Cx<'_>) {
@@ -260,16 +262,16 @@ impl Protocol for Dacian {
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         if self.group.broken().is_some() || !self.group.is_member() {
             // Other replicas can carry it out.
-            let outcome = match request.operation.is_write() {
+            let outcome = match request.work.is_write() {
                 true => Outcome::NotLeader(None),
                 false => Outcome::Behind(None),
             };
-            return self.reply(cx, id, request.operation.level(), outcome);
+            return self.reply(cx, id, request.work.level(), outcome);
         }
-        match &request.operation {
-            PlainRequest::Put(..) => self.write(cx, id, request),
-            PlainRequest::Get(..) => self.read(cx, id, request),
-            PlainRequest::Siblings(_, level) => {
+        match &request.work {
+            Work::Many(_) | Work::One(PlainRequest::Put(..)) => self.write(cx, id, request),
+            Work::One(PlainRequest::Get(..)) => self.read(cx, id, request),
+            Work::One(PlainRequest::Siblings(_, level)) => {
                 let why = "a consensus keyspace keeps no siblings".to_string();
                 self.refuse(cx, id, *level, why);
             }
@@ -525,7 +527,7 @@ impl Dacian {
         }
     }
 
-    /// Applies the next committed entries: those that need no key at once, and the first that does as soon as its key is in memory. One key at a time, because there may
+    /// Applies the next committed entries: those that need no key at once, and the first that does as soon as its keys are in memory. One entry at a time, because there may
     /// be no room for more.
     fn apply_soon(&mut self, cx: &mut Cx<'_>) {
         while self.fetching.is_none() {
@@ -534,12 +536,13 @@ impl Dacian {
             };
             let index = entry.at.index;
             let change = Change::decode(entry.data.clone()).ok();
-            match change.filter(|change| change.puts) {
-                Some(change) => {
+            let keys: Vec<Key> = change.iter().flat_map(Change::keys_put).collect();
+            match keys.is_empty() {
+                false => {
                     self.fetching = Some(index);
-                    cx.when_resident(vec![change.key()], Timer::Apply);
+                    cx.when_resident(keys, Timer::Apply);
                 }
-                None => self.apply(cx),
+                true => self.apply(cx),
             }
         }
     }
@@ -570,7 +573,7 @@ impl Dacian {
             .chain(asking.unwrap_or_default())
         {
             if let Reader::Here(id, request, _) = reader {
-                self.reply(cx, id, request.operation.level(), Outcome::Behind(None));
+                self.reply(cx, id, request.work.level(), Outcome::Behind(None));
             }
         }
     }
@@ -633,7 +636,7 @@ impl Dacian {
         let mut late = Vec::new();
         let mut is_late = |reader: &mut Reader| match reader {
             Reader::Here(id, request, since) if now >= *since + patience => {
-                late.push((*id, request.operation.level()));
+                late.push((*id, request.work.level()));
                 true
             }
             _ => false,

@@ -1,13 +1,52 @@
 //! What a session asks of a replica, and what it is told.
 use crate::change::{Index, OperationName};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Basis, Hlc, Meta, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, Wire};
+use turnbuckle_core::{
+    BadFrame, Basis, Hlc, Key, Level, Meta, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, Transaction,
+    Wire,
+};
 
-/// One operation on one key.
+/// What a session asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// One operation on one key.
+    One(PlainRequest),
+    /// A transaction.
+    Many(Box<Transaction>),
+}
+
+impl Work {
+    /// The keys.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let (one, many) = match self {
+            Work::One(request) => (Some(request.key()), None),
+            Work::Many(transaction) => (None, Some(transaction.keys())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// The level.
+    pub fn level(&self) -> Level {
+        match self {
+            Work::One(request) => request.level(),
+            Work::Many(_) => Level::Linearizable,
+        }
+    }
+
+    /// Whether it has an entry in the log. A transaction that only reads has one, too: that is its place in the order.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Work::One(request) => request.is_write(),
+            Work::Many(_) => true,
+        }
+    }
+}
+
+/// An operation on one key, or a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The operation.
-    pub operation: PlainRequest,
+    /// What is asked for.
+    pub work: Work,
     /// Its name.
     pub by: OperationName,
     /// Of a read: the index that the answering replica must have applied. Of a write: the operation has no entry up to this index.
@@ -32,6 +71,8 @@ pub struct Response {
 pub enum Outcome {
     /// It was carried out, or refused.
     Answered(PlainResponse),
+    /// The transaction was carried out: what each step is told; or `None`, because one of its conditions did not hold.
+    Transacted(Option<Vec<PlainResponse>>),
     /// It was not carried out: this replica does not lead. The leader may be known.
     NotLeader(Option<ReplicaId>),
     /// The read was not carried out: this replica is behind what it needs. The leader may be known.
@@ -55,7 +96,16 @@ impl Wire for Request {
         out.put_u64(self.by.tag);
         out.put_u64(self.index);
         out.put_u8(u8::from(self.is_repeated));
-        self.operation.encode(out);
+        match &self.work {
+            Work::One(request) => {
+                out.put_u8(0);
+                request.encode(out);
+            }
+            Work::Many(transaction) => {
+                out.put_u8(1);
+                transaction.encode(out);
+            }
+        }
     }
 
     fn decode(mut frame: Bytes) -> Result<Request, BadFrame> {
@@ -67,13 +117,18 @@ impl Wire for Request {
         if index > MAX_INDEX {
             return Err(bad("an index that no log has"));
         }
-        let is_repeated = match frame.try_get_u8().map_err(cut_short)? {
-            0 => false,
-            1 => true,
-            other => return Err(bad(format!("{other} where 0 or 1 is expected"))),
+        let mut flag = || match frame.try_get_u8().map_err(cut_short)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(bad(format!("{other} where 0 or 1 is expected"))),
+        };
+        let (is_repeated, is_transaction) = (flag()?, flag()?);
+        let work = match is_transaction {
+            false => Work::One(PlainRequest::decode(frame)?),
+            true => Work::Many(Box::new(Transaction::decode(frame)?)),
         };
         Ok(Request {
-            operation: PlainRequest::decode(frame)?,
+            work,
             by,
             index,
             is_repeated,
@@ -82,15 +137,24 @@ impl Wire for Request {
     }
 
     fn newest(&self) -> Hlc {
-        self.operation.newest()
+        match &self.work {
+            Work::One(request) => request.newest(),
+            Work::Many(transaction) => transaction.newest(),
+        }
     }
 
     fn replicas(&self) -> ReplicaSet {
-        self.operation.replicas()
+        match &self.work {
+            Work::One(request) => request.replicas(),
+            Work::Many(transaction) => transaction.replicas(),
+        }
     }
 
     fn heap_bytes(&self) -> usize {
-        self.operation.heap_bytes()
+        match &self.work {
+            Work::One(request) => request.heap_bytes(),
+            Work::Many(transaction) => transaction.heap_bytes(),
+        }
     }
 }
 
@@ -101,6 +165,18 @@ impl Wire for Response {
             Outcome::Answered(response) => {
                 out.put_u8(0);
                 return response.encode(out);
+            }
+            Outcome::Transacted(None) => return out.put_u8(3),
+            Outcome::Transacted(Some(steps)) => {
+                out.put_u8(4);
+                for step in steps {
+                    let len_at = out.len();
+                    out.put_u32(0);
+                    step.encode(out);
+                    let len = (out.len() - len_at - 4) as u32;
+                    out[len_at..len_at + 4].copy_from_slice(&len.to_be_bytes());
+                }
+                return;
             }
             Outcome::NotLeader(leader) => (1, leader),
             Outcome::Behind(leader) => (2, leader),
@@ -114,6 +190,22 @@ impl Wire for Response {
         let kind = frame.try_get_u8().map_err(cut_short)?;
         if kind == 0 {
             let outcome = Outcome::Answered(PlainResponse::decode(frame)?);
+            return Ok(Response { outcome, index });
+        }
+        if kind == 3 && frame.is_empty() {
+            let outcome = Outcome::Transacted(None);
+            return Ok(Response { outcome, index });
+        }
+        if kind == 4 {
+            let mut steps = Vec::new();
+            while !frame.is_empty() {
+                let len = frame.try_get_u32().map_err(cut_short)? as usize;
+                if len > frame.len() || steps.len() == Transaction::MAX {
+                    return Err(bad("a part of the answers to a transaction, or more than all"));
+                }
+                steps.push(PlainResponse::decode(frame.split_to(len))?);
+            }
+            let outcome = Outcome::Transacted(Some(steps));
             return Ok(Response { outcome, index });
         }
         let leader = match frame.try_get_u16().map_err(cut_short)? {
@@ -135,6 +227,7 @@ impl Wire for Response {
     fn newest(&self) -> Hlc {
         match &self.outcome {
             Outcome::Answered(response) => response.newest(),
+            Outcome::Transacted(Some(steps)) => steps.iter().map(Wire::newest).max().unwrap_or(Hlc::ZERO),
             _ => Hlc::ZERO,
         }
     }
@@ -142,6 +235,10 @@ impl Wire for Response {
     fn replicas(&self) -> ReplicaSet {
         match &self.outcome {
             Outcome::Answered(response) => response.replicas(),
+            Outcome::Transacted(steps) => {
+                let sets = steps.iter().flatten().map(Wire::replicas);
+                sets.fold(ReplicaSet::default(), ReplicaSet::union)
+            }
             Outcome::NotLeader(leader) | Outcome::Behind(leader) => {
                 leader.map_or(ReplicaSet::default(), ReplicaSet::one)
             }

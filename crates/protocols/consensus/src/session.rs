@@ -11,12 +11,13 @@
 use crate::change::OperationName;
 use crate::config::DacianConfig;
 use crate::replica::Dacian;
-use crate::request::{Outcome, Request, Response};
+use crate::request::{Outcome, Request, Response, Work};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, ConsensusProof, Failure, Key, Level, Levels, Micros, Operation, PlainRequest,
-    Proof, PutOptions, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step, Topology,
+    Transaction,
 };
 
 const READS: &[Level] = &[
@@ -84,11 +85,12 @@ struct Open {
     receipt: Option<Receipt>,
 }
 
-/// An operation on one key.
+/// An operation on one key, or a transaction.
 struct Part {
+    /// The key; of a transaction one of its keys, which are all in one partition.
     key: Key,
-    /// What is written; `None` for a read.
-    write: Option<Put>,
+    /// The write or the transaction; `None` for a read.
+    write: Option<Work>,
     value: Option<Bytes>,
     /// The highest index that was known of the partition when it was asked for first.
     since_index: u64,
@@ -102,12 +104,6 @@ struct Part {
     asked: u32,
     /// The replica that said that it is behind: the leader is asked instead.
     is_redirected: bool,
-}
-
-/// What is written.
-struct Put {
-    value: Option<Bytes>,
-    options: Option<Box<PutOptions>>,
 }
 
 /// When to wake up. Each names an operation, and a part of it.
@@ -160,6 +156,31 @@ impl Seen {
         *place = index.max(*place);
     }
 
+    /// A write or a transaction has its place at an index. It may have written nothing.
+    fn note_write(&mut self, partition: u16, work: &Work, index: u64, is_carried_out: bool) {
+        match work {
+            Work::One(PlainRequest::Put(key, value, _, options)) => {
+                if is_carried_out {
+                    self.note(partition, key, index, true);
+                }
+                // The answer says something of what was there before: the session has read the key. That of a plain put does not.
+                if value.is_none() || options.is_some() {
+                    self.note(partition, key, index, false);
+                }
+            }
+            Work::One(_) => {}
+            Work::Many(transaction) => {
+                for key in transaction.keys() {
+                    self.note(partition, key, index, false);
+                }
+                let steps = transaction.steps.iter().filter(|_| is_carried_out);
+                for step in steps.filter(|step| matches!(step, Step::Put(..))) {
+                    self.note(partition, step.key(), index, true);
+                }
+            }
+        }
+    }
+
     /// Forgets keys, and remembers more than it must of their partitions.
     fn shrink(&mut self, topology: &Topology) {
         while self.keys.len() > KEYS {
@@ -200,6 +221,35 @@ impl Seen {
 }
 
 impl DacianSession {
+    /// One of the keys of a transaction; `None` if it has none.
+    ///
+    /// # Errors
+    /// If it has too many keys, or if they are not all in one partition.
+    fn key_of(&self, transaction: &Transaction) -> Result<Option<Key>, Failure> {
+        let partition_of = |key: &Key| self.topology.partition_of_slot(key.slot());
+        let Some(key) = transaction.keys().next() else {
+            return Ok(None);
+        };
+        let parts = transaction.keys().count();
+        if parts > Transaction::MAX {
+            let why = format!(
+                "a transaction of {parts} keys, watched ones included; at most {} are possible",
+                Transaction::MAX
+            );
+            return Err(Failure::Unsupported(why));
+        }
+        match transaction
+            .keys()
+            .find(|other| partition_of(other) != partition_of(key))
+        {
+            None => Ok(Some(key.clone())),
+            Some(other) => Err(Failure::Unsupported(format!(
+                "the keys of a transaction must be in one partition, and {key} is in another one than {other}; keys with the same \
+                 tag, such as {{cart}}:items and {{cart}}:total, are in one"
+            ))),
+        }
+    }
+
     /// Asks for a part of an operation.
     fn ask(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
         let Some(open) = self.open.get_mut(&tag) else {
@@ -233,18 +283,15 @@ impl DacianSession {
             part.since_index = known.index;
         }
         part.asked += 1;
-        let (operation, index) = match &part.write {
+        let (work, index) = match &part.write {
             None => {
                 let need = self.seen.need(level, partition, &part.key);
-                (PlainRequest::Get(part.key.clone(), level), need)
+                (Work::One(PlainRequest::Get(part.key.clone(), level)), need)
             }
-            Some(Put { value, options }) => (
-                PlainRequest::Put(part.key.clone(), value.clone(), level, options.clone()),
-                part.since_index,
-            ),
+            Some(work) => (work.clone(), part.since_index),
         };
         let request = Request {
-            operation,
+            work,
             by: OperationName::new(self.id, tag),
             index,
             is_repeated: part.is_doubtful,
@@ -337,18 +384,13 @@ impl DacianSession {
                 self.seen.note(partition, &part.key, index, false);
                 part.value = value;
             }
-            Answer::Written { .. } | Answer::Replaced(_) | Answer::Unmet(_) if part.write.is_some() => {
-                let is_unmet = matches!(answer, Answer::Unmet(_));
-                if !is_unmet {
-                    self.seen.note(partition, &part.key, index, true);
-                }
-                // The answer says something of what was there before: the session has read the key. That of a plain put does not.
-                if part
-                    .write
-                    .as_ref()
-                    .is_some_and(|put| put.value.is_none() || put.options.is_some())
-                {
-                    self.seen.note(partition, &part.key, index, false);
+            answer if part.write.as_ref().is_some_and(|work| fits(work, &answer)) => {
+                let is_carried_out = !matches!(
+                    answer,
+                    Answer::Unmet(_) | Answer::NotComputed(_) | Answer::Transacted(None)
+                );
+                if let Some(work) = &part.write {
+                    self.seen.note_write(partition, work, index, is_carried_out);
                 }
                 self.open.remove(&tag);
                 self.seen.shrink(&self.topology);
@@ -378,6 +420,23 @@ impl DacianSession {
     }
 }
 
+/// Whether a write or a transaction can have this answer.
+fn fits(work: &Work, answer: &Answer) -> bool {
+    match (work, answer) {
+        (Work::Many(_), Answer::Transacted(None)) => true,
+        (Work::Many(transaction), Answer::Transacted(Some(steps))) => steps.len() == transaction.steps.len(),
+        (Work::One(_), answer) => matches!(
+            answer,
+            Answer::Written { .. }
+                | Answer::Replaced(_)
+                | Answer::Unmet(_)
+                | Answer::Computed(_)
+                | Answer::NotComputed(_)
+        ),
+        _ => false,
+    }
+}
+
 fn redirected(proof: Proof, redirects: u32) -> Proof {
     match proof {
         Proof::Consensus(proof) => Proof::Consensus(ConsensusProof { redirects, ..proof }),
@@ -386,7 +445,7 @@ fn redirected(proof: Proof, redirects: u32) -> Proof {
 }
 
 impl Part {
-    fn new(key: Key, write: Option<Put>) -> Part {
+    fn new(key: Key, write: Option<Work>) -> Part {
         Part {
             key,
             write,
@@ -451,7 +510,15 @@ impl Session for DacianSession {
             Operation::Get { key, .. } => (vec![Part::new(key, None)], false),
             Operation::Put {
                 key, value, options, ..
-            } => (vec![Part::new(key, Some(Put { value, options }))], false),
+            } => {
+                let work = Work::One(PlainRequest::Put(key.clone(), value, level, options));
+                (vec![Part::new(key, Some(work))], false)
+            }
+            Operation::Transact { transaction, .. } => match self.key_of(&transaction) {
+                Ok(Some(key)) => (vec![Part::new(key, Some(Work::Many(transaction)))], false),
+                Ok(None) => return cx.answer(tag, Answer::Transacted(Some(Vec::new())), None),
+                Err(failure) => return cx.fail(tag, failure),
+            },
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);
             }
@@ -506,7 +573,7 @@ impl Session for DacianSession {
             turnbuckle_core::Outcome::Answered(response, receipt) => {
                 known.index = known.index.max(response.index);
                 match response.outcome {
-                    Outcome::Answered(answer) => {
+                    outcome @ (Outcome::Answered(_) | Outcome::Transacted(_)) => {
                         if asked.write.is_some() {
                             known.leader = Some(from.replica());
                         }
@@ -517,7 +584,14 @@ impl Session for DacianSession {
                             given: open.level,
                             ..receipt
                         };
-                        self.on_answer(cx, tag, part, answer.into(), receipt, response.index);
+                        let answer = match outcome {
+                            Outcome::Answered(answer) => answer.into(),
+                            Outcome::Transacted(steps) => Answer::Transacted(
+                                steps.map(|steps| steps.into_iter().map(Answer::from).collect()),
+                            ),
+                            Outcome::NotLeader(_) | Outcome::Behind(_) => return,
+                        };
+                        self.on_answer(cx, tag, part, answer, receipt, response.index);
                     }
                     Outcome::NotLeader(leader) => {
                         known.leader = leader;

@@ -3,16 +3,19 @@
 //! The leader tests a write's condition, and finds the value before it, on what is applied and what it has proposed since ([`Ahead`]). If it remains the leader, the entries come in
 //! exactly this order. If it does not, the entry is not committed, and nobody is told what it said.
 //!
+//! A transaction is one entry, with the effects of all its steps. They are computed together, and applied together.
+//!
 //! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
 use crate::change::{Change, Found};
 use crate::replica::{Cx, Dacian, Waiting};
 use crate::request::{Outcome, Request, Response};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use turnbuckle_core::{
-    Basis, Key, Level, Micros, PlainRequest, PlainResponse, Receipt, RequestId, VersionId,
-};
+use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, VersionId};
 use turnbuckle_raft::{Committed, Proposed, Role};
+
+/// The longest entry of a transaction, in bytes: an entry is sent in one message.
+const MAX_ENTRY_BYTES: usize = 32 << 20;
 
 /// What a key will have when an entry is applied.
 pub(crate) struct Ahead {
@@ -24,7 +27,7 @@ pub(crate) struct Ahead {
 impl Dacian {
     /// A write, which only a leader carries out.
     pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        let level = request.operation.level();
+        let level = request.work.level();
         if request.is_repeated {
             // What was proposed in this turn is not in the log before.
             self.handle_ready(cx);
@@ -46,17 +49,20 @@ impl Dacian {
                 return self.reply(cx, id, level, outcome);
             }
         }
-        let PlainRequest::Put(key, value, _, options) = request.operation else {
-            return;
-        };
-        let found = self.there(cx, &key);
-        let change = Change::of(request.by, &key, value, options.as_deref(), found, || VersionId {
+        let mut change = Change::of(request.by, &request.work, |key| self.there(cx, key));
+        change.stamp(|| VersionId {
             at: cx.stamp(),
             replica: cx.me.replica(),
         });
-        let stamped = change.id().filter(|_| change.puts);
-        let newest = stamped.map(|version| version.at).unwrap_or_default();
-        let Some(at) = self.group.propose(newest, change.encode()) else {
+        let entry = change.encode();
+        if entry.len() > MAX_ENTRY_BYTES {
+            let why = format!(
+                "the transaction reads and writes {} bytes in all, and at most {MAX_ENTRY_BYTES} fit into an entry of the log",
+                entry.len()
+            );
+            return self.refuse(cx, id, level, why);
+        }
+        let Some(at) = self.group.propose(change.stamped(), entry) else {
             let why = "too many writes wait for a majority of the replicas".to_string();
             return self.refuse(cx, id, level, why);
         };
@@ -67,7 +73,9 @@ impl Dacian {
 
     /// What the key has at the end of the leader's log.
     fn there(&self, cx: &Cx<'_>, key: &Key) -> Found {
-        if let Some(ahead) = self.ahead.get(key) {
+        if let Some(ahead) = self.ahead.get(key)
+            && !self.config.bugs.forgets_proposed
+        {
             return Found {
                 id: Some(ahead.id),
                 value: ahead.value.clone(),
@@ -140,11 +148,10 @@ impl Dacian {
             Some(waiting) => self.lost_its_place(cx, waiting),
             None => {}
         }
-        let key = change.key();
-        if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
-            self.ahead.remove(&key);
-        }
-        if let Some(version) = change.into_version(at.index) {
+        for (key, version) in change.into_versions(at.index) {
+            if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
+                self.ahead.remove(&key);
+            }
             cx.put(key, version);
         }
     }
@@ -163,15 +170,23 @@ impl Dacian {
             proof: self.proof(index, Basis::Entry),
             ..cx.receipt(Level::Linearizable, change.id())
         };
-        let outcome = Outcome::Answered(change.response());
+        let responses = change.responses();
+        let outcome = match change.is_transaction() {
+            true => Outcome::Transacted(responses),
+            false => match responses.and_then(|mut responses| responses.pop()) {
+                Some(response) => Outcome::Answered(response),
+                // No leader proposes such an entry.
+                None => Outcome::Answered(PlainResponse::Unknown("its entry says nothing".to_string())),
+            },
+        };
         cx.reply(id, Response { outcome, index }, receipt);
     }
 }
 
 /// The leader takes note of what an entry will put.
 pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, change: Change) {
-    if let (true, Some(id)) = (change.puts, change.id()) {
-        let (key, value) = (change.key(), change.into_value());
+    for (key, version) in change.into_versions(index) {
+        let (id, value) = (version.id, version.value);
         ahead.insert(key, Ahead { index, id, value });
     }
 }

@@ -1,5 +1,5 @@
 //! Drawn worlds at each level. `LEVEL=linearizable SEEDS=1..1000` runs one level, and other seeds. With `KEYS=2` these worlds have two keys.
-use std::ops::RangeInclusive;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 use turnbuckle_consensus::{DacianConfig, DacianSession};
 use turnbuckle_core::{Level, Micros, Promise, Protocol, Session};
 use turnbuckle_sim::{Draw, FaultKind, Keep, Kind, Loss, Outcome, Scenario};
@@ -94,7 +94,8 @@ fn seeds() -> RangeInclusive<u64> {
 #[test]
 fn every_drawn_world_keeps_its_promises_at_every_level() {
     for level in levels() {
-        let (mut answered, mut failed, mut claims, mut unjudged) = (0, 0, 0, 0);
+        let (mut answered, mut claims, mut unjudged) = (0, 0, 0);
+        let mut failed: BTreeMap<&str, u64> = BTreeMap::new();
         for seed in seeds() {
             let (scenario, config, outcome) = std::panic::catch_unwind(|| run(level, keys(), seed, None))
                 .unwrap_or_else(|panic| {
@@ -102,7 +103,9 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
                     std::panic::resume_unwind(panic)
                 });
             answered += outcome.tally.answered();
-            failed += outcome.tally.failed();
+            for (word, count) in &outcome.tally.failures {
+                *failed.entry(word).or_default() += count;
+            }
             claims += outcome.claims.judged;
             unjudged += outcome.claims.not_judged.values().sum::<u64>();
             let found = against(level, &outcome);
@@ -113,7 +116,7 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
             );
         }
         println!(
-            "{level}: {answered} answers, {failed} failures, {claims} claims judged, {unjudged} not judged"
+            "{level}: {answered} answers, failures: {failed:?}, {claims} claims judged, {unjudged} not judged"
         );
         assert!(
             answered > 0 && claims > 0,

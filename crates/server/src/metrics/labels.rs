@@ -32,6 +32,10 @@ labels! {
         Put = "put",
         /// It deleted one key.
         Delete = "delete",
+        /// It computed the value of one key from the value before.
+        Compute = "compute",
+        /// It was a transaction.
+        Transact = "transact",
         /// It read several keys.
         ReadMany = "read_many",
         /// It listed keys.
@@ -45,8 +49,10 @@ impl From<&Operation> for OperationKind {
     fn from(operation: &Operation) -> OperationKind {
         match operation {
             Operation::Get { .. } | Operation::Siblings { .. } => OperationKind::Get,
+            Operation::Put { .. } if operation.computes() => OperationKind::Compute,
             Operation::Put { value: Some(_), .. } => OperationKind::Put,
             Operation::Put { value: None, .. } => OperationKind::Delete,
+            Operation::Transact { .. } => OperationKind::Transact,
             Operation::ReadMany { .. } => OperationKind::ReadMany,
             Operation::Scan { .. } => OperationKind::Scan,
             Operation::Count => OperationKind::Count,

@@ -114,7 +114,7 @@ impl<S: Session> World<S> {
     fn service_of(&self, record: &Record) -> Micros {
         let service = &self.options.service;
         let takes = match record.operation {
-            Operation::Put { .. } => service.write,
+            Operation::Put { .. } | Operation::Transact { .. } => service.write,
             _ => service.read,
         };
         let percent = record.key().map_or(100, |key| {

@@ -107,6 +107,7 @@ fn draw(random: &mut Random, written: u64, seen: &BTreeMap<Key, VersionId>) -> O
         returns_previous,
         expiry: None,
         replaces: None,
+        ..PutOptions::default()
     })
 }
 

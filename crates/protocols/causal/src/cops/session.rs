@@ -204,7 +204,11 @@ impl CopsSession {
                 let why = "cops has no read-only transactions; read the keys one by one";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
-            Operation::Siblings { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Siblings { .. }
+            | Operation::Transact { .. }
+            | Operation::Scan { .. }
+            | Operation::Count
+            | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }

@@ -204,7 +204,11 @@ impl<R: Rules> Session for TimedSession<R> {
                 });
                 cx.ask(tag, 0, server, request);
             }
-            Operation::Siblings { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Siblings { .. }
+            | Operation::Transact { .. }
+            | Operation::Scan { .. }
+            | Operation::Count
+            | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
