@@ -26,6 +26,7 @@ pub(crate) trait AnyDoors {
     fn name(&self) -> &str;
     fn levels(&self) -> KeyspaceLevels;
     fn partitions(&self) -> u16;
+    fn has_transactions(&self) -> bool;
     fn open(&mut self) -> u64;
     fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken>;
     fn close(&mut self, door: u64);
@@ -582,6 +583,10 @@ impl<S: Session> AnyDoors for Doors<S> {
 
     fn partitions(&self) -> u16 {
         self.keyspace.topology().partitions()
+    }
+
+    fn has_transactions(&self) -> bool {
+        S::Protocol::DESCRIPTOR.has_transactions
     }
 
     fn open(&mut self) -> u64 {

@@ -34,6 +34,8 @@ pub struct KeyspaceAbout {
     pub levels: KeyspaceLevels,
     /// The number of its partitions.
     pub partitions: u16,
+    /// Whether it has transactions.
+    pub has_transactions: bool,
 }
 
 /// The doors of one event loop.
@@ -71,6 +73,7 @@ impl Gateway {
             name: doors.name().to_string(),
             levels: doors.levels(),
             partitions: doors.partitions(),
+            has_transactions: doors.has_transactions(),
         })
     }
 

@@ -29,6 +29,11 @@ pub trait Backend {
         false
     }
 
+    /// Whether the keyspace has transactions.
+    fn has_transactions(&self, _door: DoorId) -> bool {
+        false
+    }
+
     /// The connection is about to hold this many bytes in all, of commands, expected answers and replies. Returns false if the node has no room for
     /// them. Then the connection waits, and asks again at its next call.
     fn grow_to(&mut self, _bytes: usize) -> bool {

@@ -4,15 +4,17 @@ use crate::receipt;
 use crate::refusal::Refusal;
 use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
-use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_integer};
+use crate::{Arguments, Backend, Connection, Output, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{BadLevel, Key, Level, Operation, Vector, VersionId, Wanted};
+use turnbuckle_core::{BadLevel, Key, Level, Operation, Step, Vector, VersionId, Wanted};
 
 /// A command that is being executed, and what it may use.
 pub(crate) struct Call<'a> {
     pub(crate) connection: &'a mut Connection,
     pub(crate) backend: &'a mut dyn Backend,
     pub(crate) arguments: &'a Arguments,
+    /// Whether the command is to be kept for `EXEC`, and not executed.
+    pub(crate) is_queued: bool,
 }
 
 impl Call<'_> {
@@ -110,7 +112,11 @@ impl Call<'_> {
     /// The level of a read: the level that it names, or the connection's.
     #[inline]
     pub(crate) fn read_level(&self, named: Option<Wanted>) -> Option<Wanted> {
-        named.or_else(|| self.connection.state.read.clone())
+        // Of a watched key, no read may show less than WATCH has seen.
+        match self.connection.state.watched.is_on {
+            true => Some(Level::Linearizable.into()),
+            false => named.or_else(|| self.connection.state.read.clone()),
+        }
     }
 
     /// The level of a write: the level that it names, or the connection's.
@@ -156,8 +162,17 @@ impl Call<'_> {
     }
 
     /// Changes to another keyspace. What was set for the old keyspace is forgotten. What its session has seen is kept.
-    pub(crate) fn enter(&mut self, keyspace: String) {
+    ///
+    /// # Errors
+    /// If keys of the old keyspace are watched.
+    pub(crate) fn enter(&mut self, keyspace: String) -> Result<(), Refusal> {
         let state = &mut self.connection.state;
+        if state.watched.is_on {
+            return Err(Refusal::err(format_args!(
+                "keys of the keyspace '{}' are watched; EXEC, DISCARD or UNWATCH comes before another keyspace",
+                state.keyspace
+            )));
+        }
         let left = std::mem::replace(&mut state.keyspace, keyspace);
         if let Some(door) = state.door.take() {
             state.left.insert(left, door);
@@ -166,11 +181,74 @@ impl Call<'_> {
         state.read = None;
         state.write = None;
         state.receipt = None;
+        Ok(())
+    }
+
+    /// Whether the selected keyspace has transactions.
+    pub(crate) fn has_transactions(&mut self) -> Result<bool, Refusal> {
+        let door = self.door()?;
+        Ok(self.backend.has_transactions(door))
+    }
+
+    /// Whether nothing of the transaction will be carried out.
+    pub(crate) fn is_transaction_broken(&self) -> bool {
+        let queue = self.connection.state.transaction.as_ref();
+        queue.is_some_and(|queue| queue.broken().is_some())
+    }
+
+    pub(crate) fn reply_queued(&mut self) -> Result<(), Refusal> {
+        self.connection.reply(|writer| writer.simple("QUEUED"));
+        Ok(())
+    }
+
+    /// Begins to watch keys.
+    pub(crate) fn watch(&mut self, keys: Vec<Key>) -> Result<(), Refusal> {
+        let (door, frame_bytes) = (self.door()?, self.arguments.frame_bytes());
+        self.connection.watch(door, keys, frame_bytes, self.backend);
+        Ok(())
+    }
+
+    /// Keeps the operation of a command between `MULTI` and `EXEC`.
+    fn queue(&mut self, shape: Shape, operation: Operation) -> Result<(), Refusal> {
+        let state = &mut self.connection.state;
+        let default = match operation.is_write() {
+            true => &state.write,
+            false if state.watched.is_on => &None,
+            false => &state.read,
+        };
+        let wanted = operation
+            .wanted()
+            .filter(|_| !state.watched.is_on || operation.is_write());
+        if wanted != *default {
+            return Err(Refusal::err(
+                "between MULTI and EXEC no command names a level: all of them are carried out at linearizable",
+            ));
+        }
+        if let Some(queue) = &mut state.transaction {
+            queue.add(shape, operation, &self.connection.greeting.limits)?;
+        }
+        self.reply_queued()
+    }
+
+    /// Keeps the steps of a command between `MULTI` and `EXEC`.
+    fn queue_steps(&mut self, shape: Shape, named: Option<Wanted>, steps: Vec<Step>) -> Result<(), Refusal> {
+        if named.is_some() {
+            return Err(Refusal::err(
+                "between MULTI and EXEC no command names a level: all of them are carried out at linearizable",
+            ));
+        }
+        if let Some(queue) = &mut self.connection.state.transaction {
+            queue.add_steps(shape, steps, &self.connection.greeting.limits)?;
+        }
+        self.reply_queued()
     }
 
     /// Begins an operation whose answer is the reply.
     #[inline]
     pub(crate) fn operate(&mut self, shape: Shape, operation: Operation) -> Result<(), Refusal> {
+        if self.is_queued {
+            return self.queue(shape, operation);
+        }
         let door = self.door()?;
         let frame_bytes = self.arguments.frame_bytes();
         self.connection
@@ -188,6 +266,19 @@ impl Call<'_> {
     ) -> Result<(), Refusal> {
         let step = if each == Each::Set { 2 } else { 1 };
         self.check_keys((1..end).step_by(step))?;
+        if self.is_queued {
+            let put = |place| {
+                let value = (each == Each::Set).then(|| self.arguments.bytes(place + 1));
+                Step::Put(Key(self.arguments.bytes(place)), value, None)
+            };
+            let shape = if each == Each::Set {
+                Shape::Done
+            } else {
+                Shape::Deleted
+            };
+            let steps = (1..end).step_by(step).map(put).collect();
+            return self.queue_steps(shape, named, steps);
+        }
         let (door, level) = (self.door()?, self.write_level(named));
         let keys = (end - 1) / step;
         let writes = Writes::new(each == Each::Delete, keys, self.arguments.clone());
@@ -212,6 +303,10 @@ impl Call<'_> {
         end: usize,
     ) -> Result<(), Refusal> {
         self.check_keys(1..end)?;
+        if self.is_queued {
+            let steps = (1..end).map(|place| Step::Get(Key(self.arguments.bytes(place))));
+            return self.queue_steps(shape, named, steps.collect());
+        }
         let (level, keys) = (self.read_level(named), end - 1);
         if keys > SHARE {
             let door = self.door()?;
@@ -240,8 +335,15 @@ impl Call<'_> {
         }
     }
 
-    /// Replies at once.
+    /// Replies at once; or, between `MULTI` and `EXEC`, in its place among the replies of the transaction.
     pub(crate) fn reply(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> Result<(), Refusal> {
+        let state = &mut self.connection.state;
+        if let Some(queue) = state.transaction.as_mut().filter(|_| self.is_queued) {
+            let mut output = Output::default();
+            write(&mut Writer::new(&mut output, state.resp));
+            queue.add_reply(output.split().freeze());
+            return self.reply_queued();
+        }
         self.connection.reply(write);
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! name out of `unsupported.rs`; write a script in `tests/goldens`; and name it in `docs/commands.md` and `docs/clients.md`.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
+mod append;
 mod auth;
 mod client;
 mod cluster;
@@ -18,10 +19,12 @@ mod get;
 mod getdel;
 mod getset;
 mod hello;
+mod incr;
 mod info;
 mod keyspace;
 mod mget;
 mod mset;
+mod msetnx;
 mod ping;
 mod quit;
 mod readonly;
@@ -150,7 +153,8 @@ const PLAIN: Spec = Spec {
 };
 
 /// All commands, by name.
-pub(crate) static COMMANDS: [Spec; 41] = [
+pub(crate) static COMMANDS: [Spec; 51] = [
+    append::APPEND,
     readonly::ASKING,
     auth::AUTH,
     client::CLIENT,
@@ -159,6 +163,8 @@ pub(crate) static COMMANDS: [Spec; 41] = [
     config::CONFIG,
     consistency::CONSISTENCY,
     dbsize::DBSIZE,
+    incr::DECR,
+    incr::DECRBY,
     del::DEL,
     transaction::DISCARD,
     echo::ECHO,
@@ -168,10 +174,14 @@ pub(crate) static COMMANDS: [Spec; 41] = [
     getdel::GETDEL,
     getset::GETSET,
     hello::HELLO,
+    incr::INCR,
+    incr::INCRBY,
+    incr::INCRBYFLOAT,
     info::INFO,
     keyspace::KEYSPACE,
     mget::MGET,
     mset::MSET,
+    msetnx::MSETNX,
     transaction::MULTI,
     ping::PING,
     setex::PSETEX,
@@ -188,10 +198,13 @@ pub(crate) static COMMANDS: [Spec; 41] = [
     set::SET,
     setex::SETEX,
     setnx::SETNX,
+    append::SETRANGE,
     siblings::SIBLINGS,
     strlen::STRLEN,
     r#type::TYPE,
     del::UNLINK,
+    transaction::UNWATCH,
+    transaction::WATCH,
 ];
 
 impl Spec {

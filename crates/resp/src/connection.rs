@@ -7,13 +7,14 @@ use crate::long::{Long, SHARE};
 use crate::pace::Pace;
 use crate::shape::{Shape, Writes};
 use crate::slot::{Slot, SlotState};
+use crate::transaction::{Queue, Watched, Watching};
 use crate::{
     Arguments, Backend, Decoded, Decoder, Limits, Output, Resp, TooBig, Traffic, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{Answered, DoorId, Operation, Receipt, Wanted};
+use turnbuckle_core::{Answered, DoorId, Key, Level, Operation, Receipt, Wanted};
 
 /// What a connection knows about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,8 +117,10 @@ pub(crate) struct State {
     pub(crate) read: Option<Wanted>,
     /// The default level of writes, if it is not the keyspace's own.
     pub(crate) write: Option<Wanted>,
-    /// Commands are answered `QUEUED` and not carried out, until `EXEC` or `DISCARD`.
-    pub(crate) in_transaction: bool,
+    /// The commands since `MULTI`.
+    pub(crate) transaction: Option<Queue>,
+    /// The keys that are watched.
+    pub(crate) watched: Watched,
     /// Whether each reply carries its receipt.
     pub(crate) receipts: bool,
     /// The receipt of the last command on keys, if it has one.
@@ -221,12 +224,13 @@ impl Connection {
     /// The line of `CLIENT INFO` and `CLIENT LIST` about this connection, without its line break.
     pub fn describe(&self, traffic: &Traffic) -> String {
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (flags, multi) = match self.state.in_transaction {
-            true => ("x", 0),
-            false => ("N", -1),
+        let (flags, multi) = match &self.state.transaction {
+            Some(queue) => ("x", queue.len() as i64),
+            None => ("N", -1),
         };
+        let watch = self.state.watched.len();
         format!(
-            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} watch=0 qbuf={} omem={} tot-mem={} \
+            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf={} omem={} tot-mem={} \
              events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} keyspace={}",
             self.greeting.id,
             self.greeting.peer,
@@ -294,7 +298,13 @@ impl Connection {
                     left = left.saturating_sub(arguments.len());
                     self.take(&mut arguments, backend);
                 }
-                Ok(Decoded::TooBig(why)) => self.refuse(&self.too_big(why)),
+                Ok(Decoded::TooBig(why)) => {
+                    let refusal = self.too_big(why);
+                    if let Some(queue) = &mut self.state.transaction {
+                        queue.break_by(&refusal);
+                    }
+                    self.refuse(&refusal);
+                }
                 Err(error) => {
                     self.refuse(&Refusal::err(format_args!("Protocol error: {error}")));
                     self.end();
@@ -318,7 +328,9 @@ impl Connection {
             SlotState::Ready(_) | SlotState::Taken => {
                 panic!("the operation with tag {tag} was answered twice")
             }
-            SlotState::Several(_) | SlotState::Parts(_) => self.take_part(tag, answered, backend),
+            SlotState::Several(_) | SlotState::Parts(_) | SlotState::Watch(_) => {
+                self.take_part(tag, answered, backend)
+            }
             SlotState::One(shape) => {
                 assert!(part == 0, "no operation with tag {tag} is outstanding");
                 let shape = std::mem::replace(shape, Shape::Done);
@@ -398,15 +410,21 @@ impl Connection {
             connection: self,
             backend,
             arguments,
+            is_queued: false,
         };
         let result = match spec {
-            Some(spec) if call.connection.state.in_transaction => {
+            Some(spec) if call.connection.state.transaction.is_some() => {
                 commands::run_in_transaction(spec, &mut call)
             }
             Some(spec) => spec.run(&mut call),
             None => commands::run_unknown(&mut call),
         };
         if let Err(refusal) = result {
+            // As in Redis, these are refused and the transaction goes on.
+            let is_harmless = matches!(self.last_command, "multi" | "watch");
+            if let Some(queue) = self.state.transaction.as_mut().filter(|_| !is_harmless) {
+                queue.break_by(&refusal);
+            }
             self.refuse(&refusal);
         }
         self.check_output();
@@ -483,6 +501,34 @@ impl Connection {
                 missing,
                 SlotState::Several(Box::new(writes)),
             );
+        }
+    }
+
+    /// Begins to watch keys: reads their versions.
+    pub(crate) fn watch(
+        &mut self,
+        door: DoorId,
+        keys: Vec<Key>,
+        frame_bytes: usize,
+        backend: &mut dyn Backend,
+    ) {
+        let first_tag = self.next_tag;
+        self.state.watched.is_on = true;
+        let operations: Vec<Operation> = keys.iter().cloned().map(Operation::get).collect();
+        let mut watching = Box::new(Watching::new(keys));
+        for (part, operation) in operations.into_iter().enumerate() {
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            if let Some((answer, receipt)) = backend.operate(door, tag, operation.at(Level::Linearizable)) {
+                watching.take(part, answer, receipt, &mut self.state.watched);
+            }
+        }
+        match watching.is_complete() {
+            true => self.reply(|writer| watching.write(writer)),
+            false => {
+                let missing = watching.missing();
+                self.push(first_tag, frame_bytes, missing, SlotState::Watch(watching));
+            }
         }
     }
 

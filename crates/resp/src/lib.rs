@@ -82,5 +82,6 @@ mod shape;
 mod slot;
 mod value;
 pub use value::{ReplyDecoder, Value};
+mod transaction;
 mod writer;
 pub use writer::{Resp, Writer, encode_command};

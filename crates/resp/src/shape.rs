@@ -1,10 +1,12 @@
 use crate::long::Reads;
+use crate::number::parse_integer;
 use crate::output::SHARED_BYTES;
+use crate::transaction::Queued;
 use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, context, glob, receipt, refusal::Refusal,
 };
 use bytes::Bytes;
-use turnbuckle_core::{Answer, DoorId, Failure, Key, Receipt, Siblings};
+use turnbuckle_core::{Answer, Computed, DoorId, Failure, Key, Receipt, Siblings};
 
 /// The connection's settings for replies.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +102,12 @@ pub(crate) enum Shape {
     },
     /// The value's length, or 0 without a value.
     Length,
+    /// The number that was computed, as an integer.
+    Integer,
+    /// The number that was computed, as it is written.
+    Number,
+    /// The replies of the commands of a transaction, or null if a condition did not hold.
+    Transaction(Vec<Queued>),
     /// The type of the value: `string`, or `none`.
     Kind,
     /// OK, or null if a condition did not hold.
@@ -160,6 +168,18 @@ impl Shape {
             (Shape::Done, Answer::Unmet(_)) => writer.null(),
             (Shape::CarriedOut, Answer::Written { .. }) => writer.integer(1),
             (Shape::CarriedOut, Answer::Unmet(_)) => writer.integer(0),
+            (Shape::CarriedOut, Answer::Transacted(done)) => writer.integer(i64::from(done.is_some())),
+            (_, Answer::NotComputed(why)) => return Err(Refusal::err(why)),
+            (Shape::Integer, Answer::Computed(Computed::Number(number))) => match parse_integer(number) {
+                Some(number) => writer.integer(number),
+                None => return Err(Refusal::from(&unfit())),
+            },
+            (Shape::Number, Answer::Computed(Computed::Number(number))) => writer.bulk(number),
+            (Shape::Length, Answer::Computed(Computed::Length(len))) => writer.integer(*len as i64),
+            (Shape::Transaction(_), Answer::Transacted(None)) => writer.null_array(),
+            (Shape::Transaction(commands), Answer::Transacted(Some(steps))) => {
+                return write_transaction(commands, steps, limits, backend, writer);
+            }
             (Shape::Previous, Answer::Replaced(value)) => writer.value(value.as_ref()),
             (Shape::Previous, Answer::Unmet(unmet)) => writer.value(unmet.value.as_ref()),
             (Shape::Length, Answer::Value(value)) => {
@@ -169,6 +189,11 @@ impl Shape {
                 writer.simple(if value.is_some() { "string" } else { "none" });
             }
             (Shape::Deleted, Answer::Written { existed }) => writer.integer(i64::from(*existed)),
+            (Shape::Deleted, Answer::Transacted(Some(steps))) => {
+                let existed = |answer: &&Answer| matches!(answer, Answer::Written { existed: true });
+                writer.integer(steps.iter().filter(existed).count() as i64);
+            }
+            (Shape::Done, Answer::Transacted(Some(_))) => writer.simple("OK"),
             (Shape::Present, Answer::Value(value)) => writer.integer(i64::from(value.is_some())),
             (Shape::Present, Answer::Values(values)) => {
                 writer.integer(values.iter().flatten().count() as i64);
@@ -220,6 +245,61 @@ pub(crate) fn write_values(
     writer.array(values.len());
     for value in values {
         writer.value(value.as_ref());
+    }
+    Ok(())
+}
+
+/// Writes what each command of a transaction is told.
+fn write_transaction(
+    commands: &[Queued],
+    steps: &[Answer],
+    limits: &Limits,
+    backend: &dyn Backend,
+    writer: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let needed = commands.iter().map(|command| match command {
+        Queued::Steps(_, count) => *count,
+        Queued::Said(_) => 0,
+    });
+    if needed.sum::<usize>() != steps.len() {
+        return Err(Refusal::from(&unfit()));
+    }
+    writer.array(commands.len());
+    let mut left = steps;
+    for command in commands {
+        let (shape, answers) = match command {
+            Queued::Said(reply) => {
+                writer.written(reply);
+                continue;
+            }
+            Queued::Steps(shape, count) => {
+                let (answers, behind) = left.split_at(*count);
+                left = behind;
+                (shape, answers)
+            }
+        };
+        let together;
+        let answer = match (shape, answers) {
+            (Shape::Values | Shape::Present, answers) => {
+                let value = |answer: &Answer| match answer {
+                    Answer::Value(value) => value.clone(),
+                    _ => None,
+                };
+                together = Answer::Values(answers.iter().map(value).collect());
+                &together
+            }
+            (_, [answer]) => answer,
+            (_, answers) => {
+                together = Answer::Transacted(Some(answers.to_vec()));
+                &together
+            }
+        };
+        // As in Redis, a command that fails is an error among the replies.
+        let before = writer.written_bytes();
+        if let Err(refusal) = shape.write(answer, limits, backend, writer) {
+            writer.undo(before);
+            writer.error(&refusal.0);
+        }
     }
     Ok(())
 }

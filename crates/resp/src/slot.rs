@@ -1,6 +1,7 @@
 use crate::Output;
 use crate::long::Reads;
 use crate::shape::{Shape, Writes};
+use crate::transaction::Watching;
 use turnbuckle_core::Receipt;
 
 /// The place of one reply in the order of replies. It exists until this reply and all replies before it are answered.
@@ -27,6 +28,8 @@ pub(crate) enum SlotState {
     Several(Box<Writes>),
     /// It waits for several reads.
     Parts(Box<Reads>),
+    /// It waits for the versions of keys that are to be watched.
+    Watch(Box<Watching>),
 }
 
 #[derive(Debug)]

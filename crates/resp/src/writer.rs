@@ -135,6 +135,19 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Null in the place of an array.
+    pub fn null_array(&mut self) {
+        self.out.end().put_slice(match self.resp {
+            Resp::Two => b"*-1\r\n",
+            Resp::Three => b"_\r\n",
+        });
+    }
+
+    /// A reply that was written before.
+    pub(crate) fn written(&mut self, reply: &[u8]) {
+        self.out.end().put_slice(reply);
+    }
+
     /// The header of an array; `len` elements follow.
     pub fn array(&mut self, len: usize) {
         self.header(b'*', len as i64);

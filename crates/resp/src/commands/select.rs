@@ -16,7 +16,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         // Clients select their keyspace again whenever they take a connection from their pool.
         return call.reply_ok();
     }
-    call.enter(keyspace);
+    call.enter(keyspace)?;
     call.reply_ok()
 }
 

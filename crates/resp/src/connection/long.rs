@@ -88,6 +88,10 @@ impl Connection {
                 }
                 reads.is_complete()
             }
+            SlotState::Watch(watching) => {
+                watching.take(part, answer, receipt, &mut self.state.watched);
+                watching.is_complete()
+            }
             SlotState::One(_) | SlotState::Ready(_) | SlotState::Taken => {
                 unreachable!("the caller has looked")
             }
@@ -120,6 +124,10 @@ impl Connection {
                 self.gathered_bytes -= reads.bytes();
                 self.ready(|style, writer| style.write_reads(&reads, backend, writer))
             }
+            SlotState::Watch(watching) => self.ready(|_, writer| {
+                watching.write(writer);
+                None
+            }),
             other => unreachable!("{other:?} has no parts"),
         };
         self.slots[place].state = SlotState::Ready(Box::new(reply));

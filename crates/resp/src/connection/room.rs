@@ -7,6 +7,7 @@
 use super::{Connection, Life};
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
 use crate::shape::REPLY_BYTES;
+use crate::transaction::Queue;
 use crate::{Backend, Writer, long::Long};
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure, Siblings};
@@ -34,6 +35,7 @@ impl Connection {
             + self.pace.expected()
             + self.gathered_bytes
             + self.long.as_ref().map_or(0, Long::spans_bytes)
+            + self.state.transaction.as_ref().map_or(0, Queue::held_bytes)
             + waiting
     }
 

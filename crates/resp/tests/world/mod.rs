@@ -7,7 +7,7 @@ use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Failure, Hlc, Key, KeyspaceLevels,
     Level, Levels, Micros, Operation, PutOptions, Receipt, Replication, Route, ServerId, Siblings, SiteId,
-    TokenHeader, Unmet, Vector, VersionId,
+    Step, TokenHeader, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
@@ -44,7 +44,7 @@ struct Door {
 /// The versions of keys that no write has replaced, in the keyspace that keeps them.
 type Kept = BTreeMap<Key, Vec<(VersionId, Option<Bytes>)>>;
 
-/// A keyspace that takes conditions and expiry. Values do not expire in it: there is no time here.
+/// A keyspace that takes conditions and expiry, computes values and has transactions. Values do not expire in it: there is no time here.
 const ORDERED: &str = "ordered";
 
 pub const KEYSPACES: [(&str, &[Level]); 3] = [
@@ -70,6 +70,8 @@ fn descriptor(keyspace: &str) -> Descriptor {
         tolerates_clock_steps: true,
         tolerates_old_directories: true,
         takes_conditions: keyspace == ORDERED,
+        computes: keyspace == ORDERED,
+        has_transactions: keyspace == ORDERED,
         takes_expiry: keyspace == ORDERED,
         keeps_siblings: keyspace == "quorum",
     }
@@ -181,6 +183,20 @@ impl World {
                     let unmet = Unmet { has_value, value };
                     return (Answer::Unmet(Box::new(unmet)), Some(receipt));
                 }
+                let computed = match &self.options.computes {
+                    None => None,
+                    Some(compute) => match compute.apply(there.as_ref()) {
+                        Ok(computed) => Some(computed),
+                        Err(why) => {
+                            receipt.version = newest;
+                            return (Answer::NotComputed(why), Some(receipt));
+                        }
+                    },
+                };
+                let (value, computed) = match computed {
+                    Some((value, computed)) => (Some(value), Some(computed)),
+                    None => (value, None),
+                };
                 self.writes += 1;
                 let version = VersionId {
                     at: Hlc::from_wall(Micros(1_000_000 + self.writes)),
@@ -197,12 +213,34 @@ impl World {
                     Some(value) => map.insert(key.compact(), (Bytes::copy_from_slice(&value), version)),
                     None => map.remove(&key),
                 };
-                match returns_previous {
-                    true => Answer::Replaced(there),
-                    false => Answer::Written {
+                match (returns_previous, computed) {
+                    (_, Some(computed)) => Answer::Computed(computed),
+                    (true, None) => Answer::Replaced(there),
+                    (false, None) => Answer::Written {
                         existed: there.is_some(),
                     },
                 }
+            }
+            Operation::Transact { transaction, .. } => {
+                let failing = transaction.keys().find_map(|key| self.failing.get(key));
+                if let Some(failure) = failing {
+                    return (Answer::Failed(failure.clone()), None);
+                }
+                let hold = transaction.conditions.iter().all(|(key, condition)| {
+                    let found = map.get(key);
+                    condition.holds(found.is_some(), found.map(|(_, version)| *version))
+                });
+                let operation = |step: Step| match step {
+                    Step::Get(key) => Operation::get(key),
+                    Step::Put(key, value, options) => {
+                        Operation::put(key, value).with(options.map(|options| *options).unwrap_or_default())
+                    }
+                };
+                let steps = transaction.steps.into_iter().filter(|_| hold);
+                let steps: Vec<Answer> = steps
+                    .map(|step| self.answered(keyspace, operation(step)).0)
+                    .collect();
+                Answer::Transacted(hold.then_some(steps))
             }
             Operation::Siblings { key, .. } => {
                 let versions = self.kept.get(&key).cloned().unwrap_or_default();
@@ -279,6 +317,10 @@ impl Backend for World {
             return None;
         }
         Some(answered)
+    }
+
+    fn has_transactions(&self, door: DoorId) -> bool {
+        descriptor(&self.doors[&door].keyspace).has_transactions
     }
 
     fn divides_reads(&self, _: DoorId, _: Option<&turnbuckle_core::Wanted>) -> bool {

@@ -67,6 +67,10 @@ impl Backend for LoopBackend<'_> {
         !levels.any(|level| level.promise().makes_snapshots())
     }
 
+    fn has_transactions(&self, door: DoorId) -> bool {
+        self.event_loop.has_transactions[door.keyspace as usize]
+    }
+
     fn grow_to(&mut self, bytes: usize) -> bool {
         self.client.grow_to(bytes)
     }

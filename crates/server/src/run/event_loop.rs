@@ -60,6 +60,8 @@ pub(super) struct EventLoop {
     started: RefCell<BTreeMap<u64, Started>>,
     /// The levels of each keyspace, with the defaults for operations that name none.
     pub levels: Vec<KeyspaceLevels>,
+    /// Whether each keyspace has transactions.
+    pub has_transactions: Vec<bool>,
     /// The number of condemned clients when this loop last checked it.
     seen_condemned: Cell<u64>,
     /// The buffers that clients' bytes are read into.
@@ -99,6 +101,8 @@ impl EventLoop {
             add(&mut gateway);
         }
         let levels = gateway.keyspaces().map(|keyspace| keyspace.levels).collect();
+        let has_transactions = gateway.keyspaces().map(|keyspace| keyspace.has_transactions);
+        let has_transactions = has_transactions.collect();
         let recorder = host.metrics.recorder();
         let now = host.clock.now();
         Rc::new(EventLoop {
@@ -111,6 +115,7 @@ impl EventLoop {
             touched: RefCell::default(),
             line: RefCell::default(),
             levels,
+            has_transactions,
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),

@@ -14,3 +14,4 @@ mod keyspaces;
 mod members;
 mod redis_crate;
 mod refuses_to_start;
+mod transactions;

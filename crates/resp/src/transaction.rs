@@ -1,0 +1,218 @@
+//! `WATCH`, `MULTI` and `EXEC`: the commands between `MULTI` and `EXEC` become the steps of one transaction, and the keys that are watched its conditions.
+//!
+//! `WATCH` reads its keys at `linearizable`, and remembers their versions. While keys are watched, all reads of the connection are at `linearizable`: otherwise a read
+//! could show an older version than the one that `WATCH` has seen, and the transaction would be carried out although the client has read something else.
+//!
+//! A command in a transaction is parsed when it comes, and its keys and values are kept. If one is refused, or if a key could not be watched, `EXEC` carries nothing out.
+use crate::refusal::Refusal;
+use crate::shape::Shape;
+use crate::{Limits, Writer};
+use bytes::Bytes;
+use turnbuckle_core::{Answer, Condition, Failure, Key, Operation, Receipt, Step, Transaction};
+
+/// The commands since `MULTI`.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    commands: Vec<Queued>,
+    steps: Vec<Step>,
+    /// The keys and values, in bytes.
+    bytes: usize,
+    /// Why `EXEC` will carry nothing out.
+    broken: Option<String>,
+}
+
+/// A command in a transaction, and what becomes its reply.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// The answers of so many steps.
+    Steps(Shape, usize),
+    /// It needs no key. This is its reply.
+    Said(Bytes),
+}
+
+/// How many bytes a step takes beside its key and value.
+const STEP_BYTES: usize = 200;
+
+impl Queue {
+    /// About how many bytes it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The number of commands.
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// A command was refused: nothing of the transaction will be carried out.
+    pub(crate) fn break_by(&mut self, refusal: &Refusal) {
+        self.broken.get_or_insert_with(|| refusal.0.clone());
+        // Nobody needs what is there so far.
+        self.commands = Vec::new();
+        self.steps = Vec::new();
+        self.bytes = 0;
+    }
+
+    /// Why nothing of it will be carried out.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Keeps an operation of a command.
+    ///
+    /// # Errors
+    /// If it is none that a transaction can have, or if the transaction is too long.
+    pub(crate) fn add(&mut self, shape: Shape, operation: Operation, limits: &Limits) -> Result<(), Refusal> {
+        let steps = match operation {
+            Operation::Get { key, .. } => vec![Step::Get(key)],
+            Operation::Put {
+                key, value, options, ..
+            } => vec![Step::Put(key, value, options)],
+            Operation::ReadMany { keys, .. } => keys.into_iter().map(Step::Get).collect(),
+            _ => return Err(Refusal::err("this command cannot be used between MULTI and EXEC")),
+        };
+        self.add_steps(shape, steps, limits)
+    }
+
+    /// Keeps the steps of a command.
+    ///
+    /// # Errors
+    /// If the transaction is too long.
+    pub(crate) fn add_steps(
+        &mut self,
+        shape: Shape,
+        steps: Vec<Step>,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        let count = self.steps.len() + steps.len();
+        if count > Transaction::MAX {
+            return Err(Refusal(format!(
+                "TOOBIG the transaction reads and writes {count} keys; at most {} are taken",
+                Transaction::MAX
+            )));
+        }
+        let bytes = |step: &Step| match step {
+            Step::Get(key) => key.0.len() + STEP_BYTES,
+            Step::Put(key, value, _) => key.0.len() + value.as_ref().map_or(0, Bytes::len) + STEP_BYTES,
+        };
+        self.bytes += steps.iter().map(bytes).sum::<usize>();
+        if self.bytes > limits.max_frame_bytes {
+            let (found, max) = (self.bytes as u64, limits.max_frame_bytes as u64);
+            return Err(Refusal::too_big("the transaction", found, max));
+        }
+        self.commands.push(Queued::Steps(shape, steps.len()));
+        self.steps.extend(steps);
+        Ok(())
+    }
+
+    /// Keeps the reply of a command that needs no key.
+    pub(crate) fn add_reply(&mut self, reply: Bytes) {
+        self.bytes += reply.len() + STEP_BYTES;
+        self.commands.push(Queued::Said(reply));
+    }
+
+    /// The transaction, and what its answers become.
+    pub(crate) fn into_operation(self, conditions: Vec<(Key, Condition)>) -> (Shape, Operation) {
+        let steps = self.steps;
+        let operation = Operation::Transact {
+            transaction: Box::new(Transaction { conditions, steps }),
+            level: None,
+        };
+        (Shape::Transaction(self.commands), operation)
+    }
+}
+
+/// The keys that are watched.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    conditions: Vec<(Key, Condition)>,
+    /// Whether a key is watched, or is about to be.
+    pub(crate) is_on: bool,
+    /// Why a key could not be watched.
+    broken: Option<String>,
+}
+
+impl Watched {
+    /// The number of keys.
+    pub(crate) fn len(&self) -> usize {
+        self.conditions.len()
+    }
+
+    pub(crate) fn watches(&self, key: &Key) -> bool {
+        self.conditions.iter().any(|(watched, _)| watched == key)
+    }
+
+    /// The conditions of the transaction.
+    ///
+    /// # Errors
+    /// Why a key could not be watched.
+    pub(crate) fn into_conditions(self) -> Result<Vec<(Key, Condition)>, String> {
+        match self.broken {
+            None => Ok(self.conditions),
+            Some(why) => Err(why),
+        }
+    }
+}
+
+/// A `WATCH` under way.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    keys: Vec<Key>,
+    missing: usize,
+    failure: Option<Failure>,
+}
+
+impl Watching {
+    pub(crate) fn new(keys: Vec<Key>) -> Watching {
+        Watching {
+            missing: keys.len(),
+            keys,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn missing(&self) -> usize {
+        self.missing
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// A key was read.
+    pub(crate) fn take(
+        &mut self,
+        part: usize,
+        answer: Answer,
+        receipt: Option<Receipt>,
+        watched: &mut Watched,
+    ) {
+        self.missing -= 1;
+        let key = self.keys[part].compact();
+        let version = receipt.and_then(|receipt| receipt.version);
+        let condition = match (answer, version) {
+            (Answer::Value(None), _) => Condition::Absent,
+            (Answer::Value(Some(_)), Some(version)) => Condition::Version(version),
+            (Answer::Failed(failure), _) => {
+                watched.broken.get_or_insert_with(|| failure.to_string());
+                self.failure = Some(failure);
+                return;
+            }
+            (answer, _) => {
+                let why = format!("a watched key was answered {answer:?}");
+                watched.broken.get_or_insert(why.clone());
+                self.failure = Some(Failure::Unavailable(why));
+                return;
+            }
+        };
+        watched.conditions.push((key, condition));
+    }
+
+    /// Writes the reply.
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        match &self.failure {
+            None => writer.simple("OK"),
+            Some(failure) => writer.error(&Refusal::from(failure).0),
+        }
+    }
+}
