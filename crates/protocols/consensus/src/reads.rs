@@ -137,6 +137,7 @@ impl Dacian {
         self.asking = Some(Asking {
             number,
             departed: now,
+            repeated: now,
             leader,
             term: self.group.term(),
             readers: std::mem::take(&mut self.unconfirmed),
@@ -151,7 +152,8 @@ impl Dacian {
         }
     }
 
-    /// Asks again for the readers of a question or round that will not be answered.
+    /// Asks again for the readers of a question or round that will not be answered, or not soon. A question that may be lost is repeated with its number: any answer to it comes from after its first
+    /// departure. With a new number, an answer that takes longer than the pause between two questions would never be taken.
     pub(crate) fn ask_again(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now.monotonic;
         let (term, leader) = (self.group.term(), self.group.leader());
@@ -160,10 +162,17 @@ impl Dacian {
         let wait = self.config.election.min(Micros(self.config.patience.0 / 2));
         let is_over = |asking: &mut Asking| match asking.leader {
             None => !leads || asking.term != term,
-            Some(asked) => leader != Some(asked) || now >= asking.departed + wait,
+            Some(asked) => leader != Some(asked),
         };
         if let Some(asking) = self.asking.take_if(is_over) {
             self.unconfirmed.extend(asking.readers);
+        }
+        if let Some(asking) = &mut self.asking
+            && let Some(asked) = asking.leader
+            && now >= asking.repeated + wait
+        {
+            asking.repeated = now;
+            cx.send(cx.me.peer(asked), Body::AskIndex(asking.number).into());
         }
         if !leads {
             // Another leader is asked for what these want to know.

@@ -85,8 +85,10 @@ pub(crate) enum Reader {
 /// A question to the leader, or the leader's round.
 pub(crate) struct Asking {
     pub number: u64,
-    /// When it left.
+    /// When it left first.
     pub departed: Micros,
+    /// When it left last.
+    pub repeated: Micros,
     /// The leader that was asked; `None` if this is the leader's own round.
     pub leader: Option<ReplicaId>,
     /// The term of the round.

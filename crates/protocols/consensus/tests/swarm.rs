@@ -125,6 +125,21 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
     }
 }
 
+/// Worlds that broke a promise once, at `linearizable`: a follower's questions were never answered, because each answer took longer than the pause between two questions.
+const ONCE_BROKEN: &[u64] = &[1338];
+
+#[test]
+fn worlds_that_broke_a_promise_once_keep_it() {
+    for &seed in ONCE_BROKEN {
+        let (_, _, outcome) = run(Level::Linearizable, Keys::Drawn, seed, None);
+        assert!(
+            outcome.violations.is_empty() && outcome.converged,
+            "seed {seed}: {:?}",
+            outcome.violations
+        );
+    }
+}
+
 fn is_wrong(level: Level, keys: Keys, seed: u64, bug: &str) -> bool {
     // Two leaders in one term are an invariant of the library that is broken.
     let found = std::panic::catch_unwind(|| run(level, keys, seed, Some(bug)).2);

@@ -1,5 +1,5 @@
 //! Detects when a world has come to rest, and compares what its sites have then.
-use super::LOOK_EVERY;
+use super::{LOOK_EVERY, name_of};
 use crate::{Rule, World, keyspaces::keyspace_of, machine::Worker};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,6 +121,21 @@ impl<S: Session> World<S> {
         }
     }
 
+    /// What the nodes know of the group that a key is in, as text. Empty if there are no groups.
+    fn groups_of(&self, keyspace: usize, key: &Key) -> String {
+        let partition = self.topology.partition_of_slot(key.slot());
+        let mut words = String::new();
+        for node in self.topology.sites().flat_map(|site| self.nodes_at(site)) {
+            let statuses = self.statuses(*node).into_iter();
+            let mut statuses = statuses.filter(|status| status.name == name_of(keyspace));
+            let groups = statuses.next().map(|status| status.groups).unwrap_or_default();
+            if let Some((_, group)) = groups.into_iter().find(|(of, _)| *of == partition) {
+                words += &format!("; {node:?}: {group:?}");
+            }
+        }
+        words
+    }
+
     /// What each site has of each key, as text.
     fn read_everywhere(&mut self, keyspace: usize) -> Vec<(String, Vec<String>)> {
         let keys = self.judge.keys().into_iter();
@@ -138,7 +153,8 @@ impl<S: Session> World<S> {
             let siblings = self.siblings_of(client, &name, &keys, level);
             for (key, answered) in keys.iter().zip(answers) {
                 let Some((answer, Some(receipt))) = answered else {
-                    let words = format!("site {name} does not answer a read of {key}: {answered:?}");
+                    let groups = self.groups_of(keyspace, key);
+                    let words = format!("site {name} does not answer a read of {key}: {answered:?}{groups}");
                     self.judge.report(Rule::Service, words);
                     break;
                 };
