@@ -67,6 +67,8 @@ pub struct ConsensusProof {
     pub basis: Basis,
     /// How often other replicas were asked before, which did not lead or were behind.
     pub redirects: u32,
+    /// A write: the replicas that had the entry on disk when it was answered, as far as the leader knew. They need not have applied it yet. A read: none.
+    pub held_by: ReplicaSet,
 }
 
 /// How an answer of a consensus keyspace was known to be fresh.
@@ -181,6 +183,7 @@ impl Proof {
             (Proof::Consensus(one), Proof::Consensus(other)) => Proof::Consensus(ConsensusProof {
                 basis: one.basis.max(other.basis),
                 redirects: one.redirects.saturating_add(other.redirects),
+                held_by: one.held_by.intersection(other.held_by),
                 ..other
             }),
             // Only receipts of one keyspace are merged.

@@ -150,6 +150,8 @@ struct ConsensusFrame {
     basis: u32,
     #[prost(uint32, tag = "4")]
     redirects: u32,
+    #[prost(uint32, repeated, tag = "5")]
+    held_by: Vec<u32>,
 }
 
 impl From<&ConsensusProof> for ConsensusFrame {
@@ -159,12 +161,23 @@ impl From<&ConsensusProof> for ConsensusFrame {
             index: proof.index,
             basis: proof.basis as u32,
             redirects: proof.redirects,
+            held_by: numbers(proof.held_by),
         }
     }
 }
 
+fn numbers(replicas: ReplicaSet) -> Vec<u32> {
+    replicas.iter().map(|replica| replica.0.into()).collect()
+}
+
+fn replicas(numbers: &[u32], topology: &Topology) -> Result<ReplicaSet, BadFrame> {
+    let numbers = numbers.iter().map(|&number| replica_number(number));
+    let replicas: ReplicaSet = numbers.collect::<Result<Vec<_>, _>>()?.into_iter().collect();
+    topology.check_replicas(replicas).map(|()| replicas)
+}
+
 impl ConsensusFrame {
-    fn decode(&self) -> Result<ConsensusProof, BadFrame> {
+    fn decode(&self, topology: &Topology) -> Result<ConsensusProof, BadFrame> {
         let basis = Basis::ALL.get(self.basis as usize);
         let bad = || {
             BadFrame::new(
@@ -177,6 +190,7 @@ impl ConsensusFrame {
             index: self.index,
             basis: basis.ok_or_else(bad)?.0,
             redirects: self.redirects,
+            held_by: replicas(&self.held_by, topology)?,
         })
     }
 }
@@ -207,7 +221,6 @@ struct FreshnessFrame {
 
 impl From<&QuorumProof> for QuorumFrame {
     fn from(quorum: &QuorumProof) -> QuorumFrame {
-        let numbers = |replicas: ReplicaSet| replicas.iter().map(|replica| replica.0.into()).collect();
         QuorumFrame {
             asked: numbers(quorum.asked),
             answered: numbers(quorum.answered),
@@ -232,11 +245,7 @@ impl From<&QuorumProof> for QuorumFrame {
 
 impl QuorumFrame {
     fn decode(&self, topology: &Topology) -> Result<QuorumProof, BadFrame> {
-        let replicas = |numbers: &[u32]| {
-            let numbers = numbers.iter().map(|&number| replica_number(number));
-            let replicas: ReplicaSet = numbers.collect::<Result<Vec<_>, _>>()?.into_iter().collect();
-            topology.check_replicas(replicas).map(|()| replicas)
-        };
+        let replicas = |numbers: &[u32]| replicas(numbers, topology);
         let covers = u8::try_from(self.covers).ok().filter(|covers| *covers > 0);
         Ok(QuorumProof {
             asked: replicas(&self.asked)?,
@@ -425,7 +434,7 @@ impl ReceiptFrame {
         };
         let proof = match (self.causal, &self.quorum, &self.consensus) {
             (None, None, None) => Proof::Plain,
-            (None, None, Some(consensus)) => Proof::Consensus(consensus.decode()?),
+            (None, None, Some(consensus)) => Proof::Consensus(consensus.decode(topology)?),
             (None, Some(quorum), _) => Proof::Quorum(quorum.decode(topology)?),
             (Some(causal), ..) => {
                 let cut = cut_from_frames(&causal.cut)?;

@@ -6,7 +6,7 @@ use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, Replica
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 const QUORUM_FIELDS: usize = 6;
-const CONSENSUS_FIELDS: usize = 4;
+const CONSENSUS_FIELDS: usize = 5;
 
 fn fields(receipt: &Receipt) -> usize {
     match receipt.proof {
@@ -89,6 +89,11 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
                 writer.integer(i64::try_from(number).unwrap_or(i64::MAX));
             }
             text(writer, "basis", proof.basis.name());
+            writer.bulk(b"held_by");
+            writer.array(proof.held_by.len());
+            for of in proof.held_by.iter() {
+                writer.bulk(replica(of).as_bytes());
+            }
         }
         Proof::Quorum(quorum) => {
             let freshness = quorum.freshness.as_deref();

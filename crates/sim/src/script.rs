@@ -457,7 +457,15 @@ impl<S: Session> Script<S> {
                         Basis::Nothing => String::new(),
                         basis => format!(" by {}", basis.name()),
                     };
-                    format!("; entry {} of term {}{basis}{redirects}", proof.index, proof.term)
+                    let names = proof.held_by.iter().map(|of| world.topology().replica_name(of));
+                    let held_by = match names.collect::<Vec<_>>().join(" ") {
+                        names if names.is_empty() => names,
+                        names => format!(" held by {names}"),
+                    };
+                    format!(
+                        "; entry {} of term {}{basis}{held_by}{redirects}",
+                        proof.index, proof.term
+                    )
                 }
                 Proof::Quorum(quorum) => {
                     let topology = world.topology();

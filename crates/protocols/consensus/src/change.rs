@@ -346,3 +346,159 @@ impl Effect {
 /// The index of the entry that has put a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Index(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use turnbuckle_core::{Compute, Condition, Level, Transaction};
+
+    /// What keys have: the dumb oracle carries one operation out after the other.
+    type Rows = BTreeMap<Key, Found>;
+
+    fn found(rows: &Rows) -> impl Fn(&Key) -> Found + '_ {
+        |key| rows.get(key).cloned().unwrap_or_default()
+    }
+
+    fn stamp(at: u64) -> VersionId {
+        VersionId {
+            at: Hlc(at),
+            replica: ReplicaId(1),
+        }
+    }
+
+    /// Carries one write out, and says what its client is told.
+    fn carry_out(rows: &mut Rows, work: &Work, at: u64) -> Option<Vec<PlainResponse>> {
+        let mut change = Change::of(OperationName::default(), work, found(rows));
+        change.stamp(|| stamp(at));
+        let change = Change::decode(change.encode()).expect("it is a change");
+        let responses = change.responses();
+        for (key, version) in change.into_versions(7) {
+            assert_eq!(version.id, stamp(at));
+            let (id, value) = (Some(version.id), version.value);
+            rows.insert(key, Found { id, value });
+        }
+        responses
+    }
+
+    fn key() -> impl Strategy<Value = Key> {
+        (0..3_u8).prop_map(|number| Key::from(format!("k{number}").as_str()))
+    }
+
+    fn options() -> impl Strategy<Value = Option<Box<PutOptions>>> {
+        let compute = prop_oneof![
+            (-2..3_i64).prop_map(Compute::Add),
+            Just(Compute::Append(Bytes::from_static(b"x"))),
+            Just(Compute::Overwrite(2, Bytes::new())),
+        ];
+        let condition = prop_oneof![Just(Condition::Absent), Just(Condition::Present)];
+        let options = (
+            proptest::option::of(compute),
+            proptest::option::of(condition),
+            any::<bool>(),
+        );
+        let options = options.prop_map(|(computes, condition, returns_previous)| {
+            Box::new(PutOptions {
+                computes,
+                condition,
+                returns_previous,
+                ..PutOptions::default()
+            })
+        });
+        proptest::option::of(options)
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let value = proptest::option::of((0..3_u8).prop_map(|number| Bytes::from(number.to_string())));
+        prop_oneof![
+            1 => key().prop_map(Step::Get),
+            3 => (key(), value, options()).prop_map(|(key, value, options)| Step::Put(key, value, options)),
+        ]
+    }
+
+    fn alone(step: &Step) -> Work {
+        let level = Level::Linearizable;
+        Work::One(match step.clone() {
+            Step::Get(key) => PlainRequest::Get(key, level),
+            Step::Put(key, value, options) => PlainRequest::Put(key, value, level, options),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_transaction_does_what_its_steps_do_one_after_the_other(
+            before in proptest::collection::vec(step(), 0..5),
+            steps in proptest::collection::vec(step(), 0..8),
+        ) {
+            let mut together = Rows::new();
+            for (at, step) in (1..).zip(&before) {
+                carry_out(&mut together, &alone(step), at);
+            }
+            let mut apart = together.clone();
+            let expected: Vec<PlainResponse> = steps
+                .iter()
+                .flat_map(|step| carry_out(&mut apart, &alone(step), 100).expect("it has no conditions"))
+                .collect();
+            let conditions = Vec::new();
+            let transaction = Work::Many(Box::new(Transaction { conditions, steps }));
+            prop_assert_eq!(carry_out(&mut together, &transaction, 100), Some(expected));
+            let values = |rows: &Rows| -> Vec<(Key, Option<VersionId>, Option<Bytes>)> {
+                rows.iter().map(|(key, found)| (key.clone(), found.id, found.value.clone())).collect()
+            };
+            prop_assert_eq!(values(&together), values(&apart));
+        }
+    }
+
+    #[test]
+    fn a_transaction_whose_condition_does_not_hold_has_no_effect() {
+        let mut rows = Rows::new();
+        let x = Key::from("x");
+        let put = Step::Put(x.clone(), Some(Bytes::from_static(b"1")), None);
+        let only_if = |condition| {
+            let (conditions, steps) = (vec![(x.clone(), condition)], vec![put.clone()]);
+            Work::Many(Box::new(Transaction { conditions, steps }))
+        };
+        assert_eq!(carry_out(&mut rows, &only_if(Condition::Present), 1), None);
+        assert!(rows.is_empty());
+        assert!(carry_out(&mut rows, &only_if(Condition::Absent), 2).is_some());
+        assert_eq!(
+            carry_out(&mut rows, &only_if(Condition::Version(stamp(1))), 3),
+            None
+        );
+        assert!(carry_out(&mut rows, &only_if(Condition::Version(stamp(2))), 4).is_some());
+    }
+
+    #[test]
+    fn entries_that_no_leader_proposes_are_refused() {
+        let effect = Effect {
+            puts: true,
+            ..Effect::default()
+        };
+        let change = |change: Change| Change::decode(change.encode());
+        // A version without a time, of a replica that no partition has, and no effect of an operation.
+        assert!(
+            change(Change {
+                effects: vec![effect],
+                ..Change::default()
+            })
+            .is_err()
+        );
+        let replica = u32::from(ReplicaSet::MAX);
+        assert!(
+            change(Change {
+                replica,
+                is_transaction: true,
+                ..Change::default()
+            })
+            .is_err()
+        );
+        assert!(change(Change::default()).is_err());
+        assert!(
+            change(Change {
+                is_transaction: true,
+                ..Change::default()
+            })
+            .is_ok()
+        );
+    }
+}

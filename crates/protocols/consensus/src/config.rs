@@ -28,6 +28,8 @@ pub struct Bugs {
     pub raft: Planted,
     /// A write that is asked for again is carried out again.
     pub writes_twice: bool,
+    /// A leader does not look up a write that does not say that it is repeated.
+    pub believes_first_requests: bool,
     /// A leader does not look at what it has proposed.
     pub forgets_proposed: bool,
     /// What a replica has applied counts as fresh from when the leader's answer arrives.
@@ -52,6 +54,7 @@ impl Bugs {
             "changes_at_once" => &mut self.raft.changes_at_once,
             "drops_entries" => &mut self.raft.drops_entries,
             "writes_twice" => &mut self.writes_twice,
+            "believes_first_requests" => &mut self.believes_first_requests,
             "forgets_proposed" => &mut self.forgets_proposed,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
             "ignores_seen" => &mut self.ignores_seen,
@@ -88,6 +91,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "writes_twice",
         "a write that a session asks for again is carried out twice, and overwrites a later one",
+    ),
+    Bug::new(
+        "believes_first_requests",
+        "the first request for a write comes after the second one was carried out, and is carried out as well",
     ),
     Bug::new(
         "forgets_proposed",

@@ -4,6 +4,7 @@ use crate::config::{BUGS, DacianConfig, PARAMETERS};
 use crate::message::{Body, Message};
 use crate::reads::Fresh;
 use crate::request::{Outcome, Request, Response, Work};
+use crate::sessions::Sessions;
 use crate::writes::{Ahead, note_ahead};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -46,6 +47,8 @@ pub struct Dacian {
     pub(crate) proposed: BTreeMap<u64, Waiting>,
     /// What entries that are not applied will put, as far as this replica has proposed them: the last one of each key.
     pub(crate) ahead: BTreeMap<Key, Ahead>,
+    /// If it leads: the newest write of each session in its log.
+    pub(crate) sessions: Sessions,
     /// Reads that want to know what is committed. The next question to the leader, or the next round, is for them.
     pub(crate) unconfirmed: Vec<Reader>,
     /// The question or the round under way, and the reads that it is for.
@@ -233,6 +236,7 @@ impl Protocol for Dacian {
             leads: false,
             proposed: BTreeMap::new(),
             ahead: BTreeMap::new(),
+            sessions: Sessions::default(),
             unconfirmed: Vec::new(),
             asking: None,
             // An answer to a question of an earlier life answers none of this one.
@@ -516,15 +520,21 @@ impl Dacian {
         }
         self.leads = leads;
         self.ahead.clear();
+        self.sessions.clear();
         if !leads {
             return;
         }
         self.elections += 1;
         // Whatever is in the log may be committed: new versions are above it.
         cx.observe(self.group.newest());
-        for entry in self.group.entries(self.applied + 1) {
+        let first = self.group.first();
+        for entry in self.group.entries(first) {
+            // A new leader's own entry has no change.
             if let Ok(change) = Change::decode(entry.data) {
-                note_ahead(&mut self.ahead, entry.at.index, change);
+                self.sessions.note(change.by(), entry.at.index, first);
+                if entry.at.index > self.applied {
+                    note_ahead(&mut self.ahead, entry.at.index, change);
+                }
             }
         }
     }
@@ -606,6 +616,10 @@ impl Dacian {
             index,
             basis,
             redirects: 0,
+            held_by: match basis {
+                Basis::Entry => self.group.holders(index),
+                _ => ReplicaSet::default(),
+            },
         })
     }
 

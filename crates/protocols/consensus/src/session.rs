@@ -3,6 +3,10 @@
 //! A write goes to the leader, as far as the gateway knows it. A read goes there if it must be linearizable, and to the nearest replica else. A replica that does not lead, or is behind, says who
 //! leads; all sessions of the gateway learn that.
 //!
+//! **Replicas that are behind.** The answer to a write names the replicas that hold its entry (the paper's figure 1). A replica that was behind what a read needed is not asked for anything newer, until an answer
+//! names it, or for a tenth of a second: the leader is asked at once. The paper's session asks no replica of which it does not know that it holds what is needed. Here the nearest is asked first, although nothing is known of it:
+//! entries are on their way to it at the same time as the leader's answer is, and it waits for them for a short time ([`DacianConfig::redirect`]).
+//!
 //! **Asking another replica.** A replica that has not answered for an election timeout may be paused, and another one may lead by then. So the next one is asked, whatever the gateway has
 //! learned before.
 //!
@@ -40,11 +44,41 @@ pub struct Shared {
 }
 
 /// What is known of a partition.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Known {
     leader: Option<ReplicaId>,
     /// The highest index that was seen.
     index: u64,
+    /// The replicas that were behind what a read needed, until it is known that they have it.
+    behind: BTreeMap<ReplicaId, Behind>,
+}
+
+/// A replica that was behind.
+#[derive(Debug, Clone, Copy)]
+struct Behind {
+    /// How far it was.
+    index: u64,
+    /// When it said so.
+    at: Micros,
+}
+
+impl Known {
+    /// A replica has everything up to this index.
+    fn note_held(&mut self, replica: ReplicaId, index: u64) {
+        if self
+            .behind
+            .get(&replica)
+            .is_some_and(|behind| behind.index < index)
+        {
+            self.behind.remove(&replica);
+        }
+    }
+
+    /// Whether to ask a replica for something that needs this index would be in vain, as far as is known: it was behind that, and may still be.
+    fn is_behind(&self, replica: ReplicaId, need: u64, now: Micros) -> bool {
+        let behind = self.behind.get(&replica);
+        behind.is_some_and(|behind| behind.index < need && now < behind.at + ASK_BEHIND_EVERY)
+    }
 }
 
 /// A client of a consensus keyspace.
@@ -60,18 +94,30 @@ pub struct DacianSession {
 /// What a session has seen, as indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Seen {
-    /// Of each partition: everything.
-    partitions: BTreeMap<u16, u64>,
-    /// Of each key: the last one that was read, and the last one that was written.
-    keys: BTreeMap<Key, OfKey>,
-    /// Of the keys that are forgotten, for each partition.
-    others: BTreeMap<u16, u64>,
+    /// Of all keys of each partition.
+    partitions: BTreeMap<u16, Indexes>,
+    /// Of each key.
+    keys: BTreeMap<Key, Indexes>,
+    /// Of the keys that are not in `keys`, of each partition. It may be more than that of each of them.
+    others: BTreeMap<u16, Indexes>,
 }
 
+/// The last index that was read, and the last one that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct OfKey {
+struct Indexes {
     read: u64,
     written: u64,
+}
+
+impl Indexes {
+    fn both(self) -> u64 {
+        self.read.max(self.written)
+    }
+
+    fn raise(&mut self, other: Indexes) {
+        self.read = self.read.max(other.read);
+        self.written = self.written.max(other.written);
+    }
 }
 
 /// An operation under way.
@@ -115,24 +161,23 @@ pub enum Timer {
     AskAnother(u64, u32),
 }
 
+/// A replica that was behind is asked again after this time.
+const ASK_BEHIND_EVERY: Micros = Micros::from_millis(100);
+
 /// How long a session waits before it asks again, while there is no leader.
 const PAUSE: Micros = Micros::from_millis(50);
 
 impl Seen {
     fn need(&self, level: Level, partition: u16, key: &Key) -> u64 {
-        let of_key = || match self.keys.get(key) {
-            Some(of_key) => *of_key,
-            None => {
-                let index = self.others.get(&partition).copied().unwrap_or(0);
-                OfKey {
-                    read: index,
-                    written: index,
-                }
-            }
+        let of_partition =
+            |known: &BTreeMap<u16, Indexes>| known.get(&partition).copied().unwrap_or_default();
+        let of_key = || {
+            let known = self.keys.get(key).copied();
+            known.unwrap_or_else(|| of_partition(&self.others))
         };
         match level {
-            Level::PartitionSequential => self.partitions.get(&partition).copied().unwrap_or(0),
-            Level::PerKeyCausal => of_key().read.max(of_key().written),
+            Level::PartitionSequential => of_partition(&self.partitions).both(),
+            Level::PerKeyCausal => of_key().both(),
             Level::MonotonicReads => of_key().read,
             Level::ReadYourWrites => of_key().written,
             _ => 0,
@@ -141,19 +186,19 @@ impl Seen {
 
     /// An operation on a key was carried out at an index.
     fn note(&mut self, partition: u16, key: &Key, index: u64, is_write: bool) {
-        let of_partition = self.partitions.entry(partition).or_default();
-        *of_partition = index.max(*of_partition);
-        let others = self.others.get(&partition).copied().unwrap_or(0);
-        let of_key = self.keys.entry(key.clone()).or_insert(OfKey {
-            read: others,
-            written: others,
-        });
-        let place = if is_write {
-            &mut of_key.written
-        } else {
-            &mut of_key.read
+        let seen = match is_write {
+            true => Indexes {
+                read: 0,
+                written: index,
+            },
+            false => Indexes {
+                read: index,
+                written: 0,
+            },
         };
-        *place = index.max(*place);
+        self.partitions.entry(partition).or_default().raise(seen);
+        let others = self.others.get(&partition).copied().unwrap_or_default();
+        self.keys.entry(key.clone()).or_insert(others).raise(seen);
     }
 
     /// A write or a transaction has its place at an index. It may have written nothing.
@@ -184,34 +229,35 @@ impl Seen {
     /// Forgets keys, and remembers more than it must of their partitions.
     fn shrink(&mut self, topology: &Topology) {
         while self.keys.len() > KEYS {
-            let Some((key, _)) = self.keys.pop_first() else {
+            let Some((key, seen)) = self.keys.pop_first() else {
                 return;
             };
             let partition = topology.partition_of_slot(key.slot());
-            let seen = self.partitions.get(&partition).copied().unwrap_or(0);
-            let others = self.others.entry(partition).or_default();
-            *others = seen.max(*others);
+            self.others.entry(partition).or_default().raise(seen);
         }
     }
 
     fn put(&self, out: &mut BytesMut) {
         out.put_u16(self.partitions.len() as u16);
-        for (&partition, &index) in &self.partitions {
+        for (&partition, seen) in &self.partitions {
             out.put_u16(partition);
-            out.put_u64(index);
+            out.put_u64(seen.read);
+            out.put_u64(seen.written);
         }
     }
 
-    fn take(mut from: Bytes) -> Result<BTreeMap<u16, u64>, BadFrame> {
+    fn take(mut from: Bytes) -> Result<BTreeMap<u16, Indexes>, BadFrame> {
         let bad = |found: &str| BadFrame::new("what a session of a consensus keyspace has seen", found);
         let mut partitions = BTreeMap::new();
         for _ in 0..from.try_get_u16().map_err(|_| bad("a part of it"))? {
             let partition = from.try_get_u16().map_err(|_| bad("a part of it"))?;
-            let index = from.try_get_u64().map_err(|_| bad("a part of it"))?;
-            if index > u64::MAX / 2 {
-                return Err(bad("an index that no log has"));
-            }
-            partitions.insert(partition, index);
+            let mut index = || match from.try_get_u64() {
+                Err(_) => Err(bad("a part of it")),
+                Ok(index) if index > u64::MAX / 2 => Err(bad("an index that no log has")),
+                Ok(index) => Ok(index),
+            };
+            let (read, written) = (index()?, index()?);
+            partitions.insert(partition, Indexes { read, written });
         }
         match from.is_empty() {
             true => Ok(partitions),
@@ -267,7 +313,14 @@ impl DacianSession {
             true => nearest,
             false => cx.reach.nearest_elsewhere(partition).unwrap_or(nearest),
         };
-        let wants_leader = part.write.is_some() || level == Level::Linearizable || part.is_redirected;
+        let need = match &part.write {
+            None => self.seen.need(level, partition, &part.key),
+            Some(_) => 0,
+        };
+        let wants_leader = part.write.is_some()
+            || level == Level::Linearizable
+            || part.is_redirected
+            || known.is_behind(nearest.replica(), need, cx.now.monotonic);
         let server = match known.leader.filter(|_| wants_leader) {
             Some(leader) => ServerId::of(partition, leader),
             // One after the other, the nearest first.
@@ -284,10 +337,7 @@ impl DacianSession {
         }
         part.asked += 1;
         let (work, index) = match &part.write {
-            None => {
-                let need = self.seen.need(level, partition, &part.key);
-                (Work::One(PlainRequest::Get(part.key.clone(), level)), need)
-            }
+            None => (Work::One(PlainRequest::Get(part.key.clone(), level)), need),
             Some(work) => (work.clone(), part.since_index),
         };
         let request = Request {
@@ -484,17 +534,14 @@ impl Session for DacianSession {
     }
 
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
-        for (partition, index) in Seen::take(state)? {
-            let seen = self.seen.partitions.entry(partition).or_default();
-            *seen = index.max(*seen);
+        for (partition, seen) in Seen::take(state)? {
+            self.seen.partitions.entry(partition).or_default().raise(seen);
             // It is not known what the other session has seen of which key.
-            let others = self.seen.others.entry(partition).or_default();
-            *others = index.max(*others);
+            self.seen.others.entry(partition).or_default().raise(seen);
         }
         for (key, of_key) in &mut self.seen.keys {
             let partition = self.topology.partition_of_slot(key.slot());
-            let others = self.seen.others.get(&partition).copied().unwrap_or(0);
-            (of_key.read, of_key.written) = (of_key.read.max(others), of_key.written.max(others));
+            of_key.raise(self.seen.others.get(&partition).copied().unwrap_or_default());
         }
         Ok(())
     }
@@ -572,6 +619,12 @@ impl Session for DacianSession {
         match outcome {
             turnbuckle_core::Outcome::Answered(response, receipt) => {
                 known.index = known.index.max(response.index);
+                known.note_held(from.replica(), response.index);
+                if let Proof::Consensus(proof) = &receipt.proof {
+                    for replica in proof.held_by.iter() {
+                        known.note_held(replica, proof.index);
+                    }
+                }
                 match response.outcome {
                     outcome @ (Outcome::Answered(_) | Outcome::Transacted(_)) => {
                         if asked.write.is_some() {
@@ -589,7 +642,7 @@ impl Session for DacianSession {
                             Outcome::Transacted(steps) => Answer::Transacted(
                                 steps.map(|steps| steps.into_iter().map(Answer::from).collect()),
                             ),
-                            Outcome::NotLeader(_) | Outcome::Behind(_) => return,
+                            Outcome::NotLeader(_) | Outcome::Behind(_) | Outcome::Late => return,
                         };
                         self.on_answer(cx, tag, part, answer, receipt, response.index);
                     }
@@ -598,8 +651,19 @@ impl Session for DacianSession {
                         let why = "no leader was found in time".to_string();
                         self.ask_later(cx, tag, part, why, leader.is_some());
                     }
+                    Outcome::Late => {
+                        // Another request for it may be under way. Then it is not known which entries must be kept.
+                        if !asked.is_doubtful {
+                            asked.since_index = response.index;
+                        }
+                        let why =
+                            "the leader does not keep the entries any more among which the write would be";
+                        self.ask_later(cx, tag, part, why.to_string(), at_once);
+                    }
                     Outcome::Behind(leader) => {
                         asked.is_redirected = true;
+                        let (index, at) = (response.index, cx.now.monotonic);
+                        known.behind.insert(from.replica(), Behind { index, at });
                         let leader = leader.or(known.leader.filter(|&leader| leader != from.replica()));
                         known.leader = leader;
                         let why = "no replica that is fresh enough was found in time".to_string();

@@ -6,9 +6,10 @@
 //! A transaction is one entry, with the effects of all its steps. They are computed together, and applied together.
 //!
 //! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
-use crate::change::{Change, Found};
+use crate::change::{self, Change};
 use crate::replica::{Cx, Dacian, Waiting};
 use crate::request::{Outcome, Request, Response};
+use crate::sessions::Found;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, VersionId};
@@ -28,10 +29,6 @@ impl Dacian {
     /// A write, which only a leader carries out.
     pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let level = request.work.level();
-        if request.is_repeated {
-            // What was proposed in this turn is not in the log before.
-            self.handle_ready(cx);
-        }
         if self.group.role() != Role::Leader {
             let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
             return self.reply(cx, id, level, Outcome::NotLeader(leader));
@@ -39,14 +36,29 @@ impl Dacian {
         if self.group.is_handing_over() {
             return self.reply(cx, id, level, Outcome::NotLeader(None));
         }
-        if request.is_repeated && !self.config.bugs.writes_twice {
-            if let Some((at, change)) = self.find(&request) {
-                return self.attach(cx, id, at, change);
-            }
-            if request.index + 1 < self.group.first() {
-                let why = "the entries among which the write would be are not kept any more".to_string();
-                let outcome = Outcome::Answered(PlainResponse::Unknown(why));
-                return self.reply(cx, id, level, outcome);
+        let believes = self.config.bugs.believes_first_requests && !request.is_repeated;
+        if !self.config.bugs.writes_twice && !believes {
+            let first = self.group.first();
+            match self.sessions.find(request.by, first) {
+                Found::Same(index) => {
+                    // What was proposed in this turn is not in the log before.
+                    self.handle_ready(cx);
+                    return self.attach(cx, id, index);
+                }
+                Found::Later => {
+                    let why = "its session has asked for a later write".to_string();
+                    let outcome = Outcome::Answered(PlainResponse::Unknown(why));
+                    return self.reply(cx, id, level, outcome);
+                }
+                Found::Nothing if request.index + 1 < first && request.is_repeated => {
+                    let why = "the entries among which the write would be are not kept any more".to_string();
+                    let outcome = Outcome::Answered(PlainResponse::Unknown(why));
+                    return self.reply(cx, id, level, outcome);
+                }
+                Found::Nothing if request.index + 1 < first => {
+                    return self.reply(cx, id, level, Outcome::Late);
+                }
+                Found::Nothing => {}
             }
         }
         let mut change = Change::of(request.by, &request.work, |key| self.there(cx, key));
@@ -66,23 +78,24 @@ impl Dacian {
             let why = "too many writes wait for a majority of the replicas".to_string();
             return self.refuse(cx, id, level, why);
         };
+        self.sessions.note(request.by, at.index, self.group.first());
         note_ahead(&mut self.ahead, at.index, change);
         self.wait_for(cx, at, id);
         self.flush_soon(cx);
     }
 
     /// What the key has at the end of the leader's log.
-    fn there(&self, cx: &Cx<'_>, key: &Key) -> Found {
+    fn there(&self, cx: &Cx<'_>, key: &Key) -> change::Found {
         if let Some(ahead) = self.ahead.get(key)
             && !self.config.bugs.forgets_proposed
         {
-            return Found {
+            return change::Found {
                 id: Some(ahead.id),
                 value: ahead.value.clone(),
             };
         }
         let newest = cx.chain(key).map(|chain| chain.newest());
-        Found {
+        change::Found {
             id: newest.map(|newest| newest.id),
             value: newest.and_then(|newest| newest.value.clone()),
         }
@@ -109,15 +122,15 @@ impl Dacian {
 
     // ---- asked for again --------------------------------------------------------------------------------------
 
-    /// The entry of an operation that is asked for again.
-    fn find(&self, request: &Request) -> Option<(Proposed, Change)> {
-        let entries = self.group.entries(request.index + 1).rev();
-        let mut changes = entries.filter_map(|entry| Some((entry.at, Change::decode(entry.data).ok()?)));
-        changes.find(|(_, change)| change.by() == request.by)
-    }
-
     /// The client waits for an entry that is there already.
-    fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, at: Proposed, change: Change) {
+    fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, index: u64) {
+        let entry = self.group.entries(index).next();
+        let found = entry.and_then(|entry| Some((entry.at, Change::decode(entry.data).ok()?)));
+        let Some((at, change)) = found else {
+            let why = "the entry of the write cannot be read any more".to_string();
+            let outcome = Outcome::Answered(PlainResponse::Unknown(why));
+            return self.reply(cx, id, Level::Linearizable, outcome);
+        };
         if at.index <= self.applied {
             return self.reply_written(cx, id, cx.now.monotonic, at.index, &change);
         }

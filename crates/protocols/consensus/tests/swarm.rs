@@ -162,6 +162,7 @@ fn every_planted_bug_is_found() {
         ("changes_at_once", linearizable, Keys::Drawn, 4885..=4895),
         ("drops_entries", linearizable, two, 1..=20),
         ("writes_twice", linearizable, two, 1..=30),
+        ("forgets_proposed", linearizable, Keys::Drawn, 1..=10),
         ("stamps_at_arrival", bounded, two, 1..=50),
         ("ignores_seen", Level::PerKeyCausal, two, 1..=50),
     ];

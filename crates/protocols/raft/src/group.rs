@@ -516,6 +516,17 @@ impl Group {
         }
     }
 
+    /// The replicas that have everything up to this index on disk, as far as this leader knows.
+    pub fn holders(&self, index: u64) -> ReplicaSet {
+        let raft = &self.node.raft;
+        let is_leader = self.role() == Role::Leader;
+        let others = raft
+            .prs()
+            .iter()
+            .filter(|(_, other)| is_leader && other.matched >= index);
+        others.filter_map(|(&id, _)| replica_of(id)).collect()
+    }
+
     /// Begins a round, unless one is under way. Returns its number. `None` if this replica does not lead, or does not know yet what its predecessors have
     /// committed. Call [`Group::handle_ready`] after it.
     pub fn begin_round(&mut self, now: Micros) -> Option<u64> {

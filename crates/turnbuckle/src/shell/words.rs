@@ -80,19 +80,14 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     let (_, Some((claim, version))) = split_receipt(reply.clone()) else {
         return Vec::new();
     };
-    let is_write = command.first().is_some_and(|name| is_write(name));
-    let is_unmet = is_write && is_unmet(command, reply);
+    let done = Done::of(command, reply);
+    let is_write = done != Done::Read;
     let mut first = claim.given.clone();
     if claim.given != claim.asked {
         first += &format!(" ('{}' was asked for)", claim.asked);
     }
     let replica = claim.server.as_deref().unwrap_or("unknown");
-    let done = match is_write {
-        true if is_unmet => "not written: the condition did not hold",
-        true => "written",
-        false => "read",
-    };
-    first += &format!(": {done} at {}", claim.site.as_deref().unwrap_or(site));
+    first += &format!(": {} at {}", done.words(), claim.site.as_deref().unwrap_or(site));
     first += &match is_write {
         true => format!(", by replica {replica}"),
         false => format!(", from replica {replica}"),
@@ -100,12 +95,14 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     if claim.route.as_deref() == Some("forwarded") {
         first += " (another node, to which the operation was forwarded)";
     }
-    first += &match (&version, is_write) {
-        (Some(version), true) if is_unmet => {
+    first += &match (&version, done) {
+        (Some(version), Done::Nothing(_)) => {
             format!(", which has version {version}{}", written(version, now_us))
         }
-        (Some(version), true) => format!(", as version {version}"),
-        (Some(version), false) => format!(": version {version}{}", written(version, now_us)),
+        (Some(version), Done::Written | Done::CarriedOut | Done::Perhaps) => {
+            format!(", as version {version}")
+        }
+        (Some(version), Done::Read) => format!(": version {version}{}", written(version, now_us)),
         (None, _) => String::new(),
     };
     let mut lines = vec![first];
@@ -159,26 +156,83 @@ fn reflected(claim: &Claim, staleness_us: u64) -> String {
     format!("it reflects every write that was acknowledged{by} {when}{clocks}")
 }
 
-/// Whether a write with a condition was not carried out. If it asks for the value before, the answer does not tell.
-fn is_unmet(command: &[Bytes], reply: &Value) -> bool {
-    let answer = match reply {
-        Value::Attribute(_, answer) => answer,
-        answer => answer,
-    };
-    let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-    let name = command.first();
-    match answer {
-        Value::Null => {
-            name.is_some_and(|name| is(name, "SET")) && !command.iter().skip(3).any(|word| is(word, "GET"))
+/// What a command has done, as far as its answer tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Read,
+    Written,
+    /// A transaction was.
+    CarriedOut,
+    /// Nothing was written, for this reason.
+    Nothing(&'static str),
+    /// The answer does not tell whether the condition held.
+    Perhaps,
+}
+
+const UNMET: Done = Done::Nothing("not written: the condition did not hold");
+
+impl Done {
+    fn of(command: &[Bytes], reply: &Value) -> Done {
+        let answer = match reply {
+            Value::Attribute(_, answer) => answer,
+            answer => answer,
+        };
+        let name = command.first().map_or(&b""[..], |name| name);
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let has = |word: &str| {
+            let mut options = command.iter().skip(3);
+            options.any(|option| option.eq_ignore_ascii_case(word.as_bytes()))
+        };
+        let is_null = *answer == Value::Null;
+        match answer {
+            Value::Null if is("EXEC") => Done::Nothing("not carried out: a watched key was changed"),
+            _ if is("EXEC") => Done::CarriedOut,
+            _ if !is_write(name) => Done::Read,
+            Value::Integer(0) if is("SETNX") || is("MSETNX") => UNMET,
+            Value::Integer(0) if is("DEL") || is("UNLINK") => Done::Nothing("nothing was there to delete"),
+            Value::Null if is("GETDEL") => Done::Nothing("nothing was there to delete"),
+            // The answer is the value before.
+            _ if is("SET") && has("GET") => match (has("NX"), has("XX"), has("IF")) {
+                (true, _, _) if !is_null => UNMET,
+                (_, true, _) if is_null => UNMET,
+                (_, _, true) => Done::Perhaps,
+                _ => Done::Written,
+            },
+            Value::Null if is("SET") => UNMET,
+            _ => Done::Written,
         }
-        Value::Integer(0) => name.is_some_and(|name| is(name, "SETNX")),
-        _ => false,
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Done::Read => "read",
+            Done::Written => "written",
+            Done::CarriedOut => "carried out",
+            Done::Nothing(why) => why,
+            Done::Perhaps => "written if the condition held",
+        }
     }
 }
 
 fn is_write(name: &[u8]) -> bool {
-    const WRITES: [&str; 9] = [
-        "SET", "DEL", "UNLINK", "MSET", "SETNX", "SETEX", "PSETEX", "GETSET", "GETDEL",
+    const WRITES: [&str; 17] = [
+        "SET",
+        "DEL",
+        "UNLINK",
+        "MSET",
+        "SETNX",
+        "SETEX",
+        "PSETEX",
+        "GETSET",
+        "GETDEL",
+        "INCR",
+        "DECR",
+        "INCRBY",
+        "DECRBY",
+        "INCRBYFLOAT",
+        "APPEND",
+        "SETRANGE",
+        "MSETNX",
     ];
     WRITES
         .iter()
@@ -349,6 +403,34 @@ mod tests {
         }
         for (answer, line) in [(Value::Null, "SET k v NX GET"), (Value::Integer(1), "SETNX k v")] {
             assert!(words(&reply(answer), line).starts_with("causal: written at a"));
+        }
+        for (answer, line, done) in [
+            (
+                bulk("there"),
+                "SET k v NX GET",
+                "not written: the condition did not hold",
+            ),
+            (
+                Value::Null,
+                "SET k v XX GET",
+                "not written: the condition did not hold",
+            ),
+            (bulk("there"), "SET k v XX GET", "written"),
+            (
+                Value::Null,
+                "SET k v IF VERSION 1.0@a GET",
+                "written if the condition held",
+            ),
+            (Value::Null, "GETDEL k", "nothing was there to delete"),
+            (Value::Integer(0), "DEL k", "nothing was there to delete"),
+            (Value::Null, "EXEC", "not carried out: a watched key was changed"),
+            (Value::Array(Vec::new()), "EXEC", "carried out"),
+        ] {
+            let words = words(&reply(answer), line);
+            assert!(
+                words.starts_with(&format!("causal: {done} at a")),
+                "{line}: {words}"
+            );
         }
     }
 
