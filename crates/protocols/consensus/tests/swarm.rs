@@ -159,7 +159,7 @@ fn every_planted_bug_is_found() {
         ("syncs_nothing", linearizable, two, 245..=252),
         ("copies_ahead", linearizable, two, 1..=20),
         ("forgets_that_it_lost", linearizable, two, 125..=135),
-        ("changes_at_once", linearizable, Keys::Drawn, 4885..=4895),
+        ("changes_at_once", linearizable, Keys::Drawn, 3475..=3485),
         ("drops_entries", linearizable, two, 1..=20),
         ("writes_twice", linearizable, two, 1..=30),
         ("forgets_proposed", linearizable, Keys::Drawn, 1..=10),
