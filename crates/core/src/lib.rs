@@ -26,7 +26,7 @@ pub use metric::{Measured, Metric, Reading};
 mod operation;
 pub use operation::{Answer, Answered, Failure, Operation};
 mod parameter;
-pub use parameter::{BadSetting, Given, Parameter, ParameterLine, Setting, Settings, Value};
+pub use parameter::{BadSetting, Given, Misfit, Parameter, ParameterLine, Setting, Settings, Value};
 mod plain;
 pub use plain::{PlainProtocol, PlainRequest, PlainResponse, PlainSession};
 mod promise;

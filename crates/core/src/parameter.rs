@@ -57,6 +57,17 @@ pub struct BadSetting {
     pub is_unknown: bool,
 }
 
+/// A parameter that does not fit the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// Its name.
+    pub parameter: &'static str,
+    /// Its value.
+    pub found: String,
+    /// What was expected of it.
+    pub expected: String,
+}
+
 /// A parameter as a line of the reference for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterLine {

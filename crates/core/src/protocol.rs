@@ -1,6 +1,6 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    Applied, BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Now,
+    Applied, BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit, Now,
     Parameter, Proof, Receipt, ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId,
     Versions, Vitals, Wire,
 };
@@ -47,6 +47,14 @@ pub trait Protocol: Sized + Send + 'static {
     /// level's name says.
     fn doubt(_config: &Self::Config, _level: Level) -> Option<String> {
         None
+    }
+
+    /// Checks whether the parameters fit each other. Each of them has a value that it can have.
+    ///
+    /// # Errors
+    /// If one of them does not fit the others.
+    fn check(_config: &Self::Config) -> Result<(), Misfit> {
+        Ok(())
     }
 
     /// Divides by `by` the intervals of what the protocol does seldom, and the limits of what it remembers. So a simulated world of two seconds sees

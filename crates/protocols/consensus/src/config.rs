@@ -93,10 +93,6 @@ pub(crate) const BUGS: &[Bug] = &[
         "a write that a session asks for again is carried out twice, and overwrites a later one",
     ),
     Bug::new(
-        "believes_first_requests",
-        "the first request for a write comes after the second one was carried out, and is carried out as well",
-    ),
-    Bug::new(
         "forgets_proposed",
         "a leader computes a write from what is applied, and not from what it has proposed since: an increment is lost",
     ),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, GroupStatus, Hlc, Key, Level,
-    MemberRefusal, Metric, Micros, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading,
-    Recovered, ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
+    MemberRefusal, Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol,
+    Reading, Recovered, ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role};
 
@@ -196,6 +196,22 @@ impl Protocol for Dacian {
             |replica, _| Reading::Count(replica.given_up),
         ),
     ];
+
+    /// With fewer heartbeats, a lost one would cause an election.
+    fn check(config: &DacianConfig) -> Result<(), Misfit> {
+        let least = Micros(3 * config.heartbeat.0);
+        match config.election >= least {
+            true => Ok(()),
+            false => Err(Misfit {
+                parameter: "election",
+                found: config.election.to_string(),
+                expected: format!(
+                    "a time of at least three heartbeats: \"{least}\", because heartbeat is \"{}\"",
+                    config.heartbeat
+                ),
+            }),
+        }
+    }
 
     fn shrink(config: &mut DacianConfig, by: u32) {
         config.log_entries = (config.log_entries / by as usize).max(1);

@@ -8,8 +8,8 @@ use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
 use turnbuckle_consensus::DacianSession;
 use turnbuckle_core::{
-    BadSetting, Bug, Descriptor, Given, Level, Levels, Members, ParameterLine, Protocol, Session, Settings,
-    Value,
+    BadSetting, Bug, Descriptor, Given, Level, Levels, Members, Misfit, ParameterLine, Protocol, Session,
+    Settings, Value,
 };
 use turnbuckle_quorum::{QuorumSession, SiblingsSession};
 
@@ -194,6 +194,21 @@ impl KnownProtocol {
             }
         }
         self.apply(parameters, Doubt(level))
+    }
+
+    /// Checks whether parameters fit each other: see [`Protocol::check`].
+    ///
+    /// # Errors
+    /// If one of them does not fit the others.
+    pub fn check(self, parameters: &Settings) -> Result<(), Misfit> {
+        struct Check;
+        impl ForProtocol for Check {
+            type Output = Result<(), Misfit>;
+            fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Self::Output {
+                S::Protocol::check(&config)
+            }
+        }
+        self.apply(parameters, Check)
     }
 
     /// Reads the value that a configuration file gives for a parameter.

@@ -345,6 +345,14 @@ fn check_parameters(table: &KeyspaceTable) -> Result<Settings, Misplaced> {
         })?;
         settings.set(name.get_ref(), value);
     }
+    protocol.check(&settings).map_err(|misfit| {
+        // If the one that does not fit has its default, the other one is in the file.
+        let mut given = table.parameters.iter();
+        let named = given.clone().find(|(name, _)| name.get_ref() == misfit.parameter);
+        let place = named.or_else(|| given.next()).map(|(_, given)| given.span());
+        let found = format!("{} = \"{}\"", misfit.parameter, misfit.found);
+        Misplaced::at(place.unwrap_or_default(), found, misfit.expected)
+    })?;
     Ok(settings)
 }
 
