@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Compute {
     /// Adds to an integer of 64 bits.
     Add(i64),
-    /// Adds to a decimal number. Up to 28 digits are exact.
+    /// Adds to a decimal number. Up to 28 digits are exact; further ones behind the point are rounded.
     AddDecimal(Decimal),
     /// Appends these bytes.
     Append(Bytes),
@@ -118,16 +118,21 @@ fn integer(text: &[u8]) -> Option<i64> {
     (number.to_string().as_bytes() == text).then_some(number)
 }
 
-/// A decimal number, perhaps with an exponent: `10.5`, `3.0e3`. Digits beyond the 28th are rounded.
+/// The longest text of a number.
+const MAX_NUMBER_BYTES: usize = 64;
+
+/// A decimal number, perhaps with an exponent: `10.5`, `3.0e3`. Digits behind the point, beyond the 28th of all, are rounded.
 pub fn decimal(text: &[u8]) -> Option<Decimal> {
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
+    // Before the library sees it: it takes underscores, and each of them takes room on the stack.
+    if text.len() > MAX_NUMBER_BYTES || !text.iter().all(is_digit) {
+        return None;
+    }
     let text = std::str::from_utf8(text).ok()?;
-    let is_digit = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
-    let is_number = text.bytes().all(is_digit);
-    let parsed = match text.contains(['e', 'E']) {
+    match text.contains(['e', 'E']) {
         true => Decimal::from_scientific(text).ok(),
         false => text.parse().ok(),
-    };
-    parsed.filter(|_| is_number)
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +192,10 @@ mod tests {
                 Err(NotComputed::NotANumber),
                 "{text:?}"
             );
+        }
+        for text in [&"1_".repeat(1 << 20), &"0".repeat(65)] {
+            assert_eq!(add_decimal(Some(text), "1"), Err(NotComputed::NotANumber));
+            assert_eq!(decimal(text.as_bytes()), None);
         }
         let most = Decimal::MAX.to_string();
         assert_eq!(add_decimal(Some(&most), "1"), Err(NotComputed::TooManyDigits));

@@ -112,6 +112,9 @@ impl Call<'_> {
     /// The level of a read: the level that it names, or the connection's.
     #[inline]
     pub(crate) fn read_level(&self, named: Option<Wanted>) -> Option<Wanted> {
+        if self.is_queued {
+            return named;
+        }
         // Of a watched key, no read may show less than WATCH has seen.
         match self.connection.state.watched.is_on {
             true => Some(Level::Linearizable.into()),
@@ -122,7 +125,7 @@ impl Call<'_> {
     /// The level of a write: the level that it names, or the connection's.
     #[inline]
     pub(crate) fn write_level(&self, named: Option<Wanted>) -> Option<Wanted> {
-        named.or_else(|| self.connection.state.write.clone())
+        named.or_else(|| self.connection.state.write.clone().filter(|_| !self.is_queued))
     }
 
     /// The door of the selected keyspace. It is opened if it is not open yet.
@@ -210,22 +213,13 @@ impl Call<'_> {
 
     /// Keeps the operation of a command between `MULTI` and `EXEC`.
     fn queue(&mut self, shape: Shape, operation: Operation) -> Result<(), Refusal> {
-        let state = &mut self.connection.state;
-        let default = match operation.is_write() {
-            true => &state.write,
-            false if state.watched.is_on => &None,
-            false => &state.read,
-        };
-        let wanted = operation
-            .wanted()
-            .filter(|_| !state.watched.is_on || operation.is_write());
-        if wanted != *default {
-            return Err(Refusal::err(
-                "between MULTI and EXEC no command names a level: all of them are carried out at linearizable",
-            ));
+        if operation.wanted().is_some() {
+            return Err(Refusal::level_in_transaction());
         }
-        if let Some(queue) = &mut state.transaction {
-            queue.add(shape, operation, &self.connection.greeting.limits)?;
+        let frame_bytes = self.arguments.held_bytes();
+        if let Some(queue) = &mut self.connection.state.transaction {
+            let limits = &self.connection.greeting.limits;
+            queue.add(shape, operation, frame_bytes, limits)?;
         }
         self.reply_queued()
     }
@@ -233,12 +227,12 @@ impl Call<'_> {
     /// Keeps the steps of a command between `MULTI` and `EXEC`.
     fn queue_steps(&mut self, shape: Shape, named: Option<Wanted>, steps: Vec<Step>) -> Result<(), Refusal> {
         if named.is_some() {
-            return Err(Refusal::err(
-                "between MULTI and EXEC no command names a level: all of them are carried out at linearizable",
-            ));
+            return Err(Refusal::level_in_transaction());
         }
+        let frame_bytes = self.arguments.held_bytes();
         if let Some(queue) = &mut self.connection.state.transaction {
-            queue.add_steps(shape, steps, &self.connection.greeting.limits)?;
+            let limits = &self.connection.greeting.limits;
+            queue.add_steps(shape, steps, frame_bytes, limits)?;
         }
         self.reply_queued()
     }
@@ -249,10 +243,20 @@ impl Call<'_> {
         if self.is_queued {
             return self.queue(shape, operation);
         }
+        self.operate_holding(shape, operation, self.arguments.frame_bytes())
+    }
+
+    /// The same, of an operation that holds this number of bytes until it is answered.
+    #[inline]
+    pub(crate) fn operate_holding(
+        &mut self,
+        shape: Shape,
+        operation: Operation,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
         let door = self.door()?;
-        let frame_bytes = self.arguments.frame_bytes();
         self.connection
-            .operate(door, shape, operation, frame_bytes, self.backend);
+            .operate(door, shape, operation, bytes, self.backend);
         Ok(())
     }
 

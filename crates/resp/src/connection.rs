@@ -385,10 +385,17 @@ impl Connection {
         if spec.waits && !self.slots.is_empty() {
             return false;
         }
-        if !spec.reads.reads(arguments) {
+        // Between MULTI and EXEC nothing is read, and EXEC reads for all.
+        let queue = self.state.transaction.as_ref();
+        let keys = match queue {
+            Some(queue) if spec.name == "exec" => queue.reads(),
+            Some(_) => 0,
+            None if spec.reads.reads(arguments) => spec.keys.count(arguments.len()),
+            None => 0,
+        };
+        if keys == 0 {
             return true;
         }
-        let keys = spec.keys.count(arguments.len());
         // It may be a snapshot, which cannot be divided: it waits for a turn of its own.
         if keys > SHARE && !std::mem::take(&mut self.has_turn) {
             self.tired = true;

@@ -31,6 +31,13 @@ impl Refusal {
         Refusal::err("value is not an integer or out of range")
     }
 
+    /// A level of a command between `MULTI` and `EXEC`.
+    pub(crate) fn level_in_transaction() -> Refusal {
+        Refusal::err(
+            "between MULTI and EXEC no command names a level: all of them are carried out at linearizable",
+        )
+    }
+
     /// A time that is not valid, in the words of Redis.
     pub(crate) fn invalid_expire_time(command: &str, max: i64) -> Refusal {
         Refusal::err(format_args!(

@@ -15,7 +15,7 @@ use turnbuckle_core::{Answer, Condition, Failure, Key, Operation, Receipt, Step,
 pub(crate) struct Queue {
     commands: Vec<Queued>,
     steps: Vec<Step>,
-    /// The keys and values, in bytes.
+    /// The commands on the wire, in bytes: keys and values share their memory.
     bytes: usize,
     /// Why `EXEC` will carry nothing out.
     broken: Option<String>,
@@ -30,13 +30,22 @@ pub(crate) enum Queued {
     Said(Bytes),
 }
 
-/// How many bytes a step takes beside its key and value.
-const STEP_BYTES: usize = 200;
+/// How many bytes a step takes beside its part of the command.
+const STEP_BYTES: usize = 400;
 
 impl Queue {
     /// About how many bytes it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The number of keys that it reads.
+    pub(crate) fn reads(&self) -> usize {
+        let read = |step: &&Step| match step {
+            Step::Get(_) => true,
+            Step::Put(_, _, options) => options.as_ref().is_some_and(|options| options.returns_previous),
+        };
+        self.steps.iter().filter(read).count()
     }
 
     /// The number of commands.
@@ -62,7 +71,13 @@ impl Queue {
     ///
     /// # Errors
     /// If it is none that a transaction can have, or if the transaction is too long.
-    pub(crate) fn add(&mut self, shape: Shape, operation: Operation, limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn add(
+        &mut self,
+        shape: Shape,
+        operation: Operation,
+        frame_bytes: usize,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
         let steps = match operation {
             Operation::Get { key, .. } => vec![Step::Get(key)],
             Operation::Put {
@@ -71,7 +86,7 @@ impl Queue {
             Operation::ReadMany { keys, .. } => keys.into_iter().map(Step::Get).collect(),
             _ => return Err(Refusal::err("this command cannot be used between MULTI and EXEC")),
         };
-        self.add_steps(shape, steps, limits)
+        self.add_steps(shape, steps, frame_bytes, limits)
     }
 
     /// Keeps the steps of a command.
@@ -82,20 +97,17 @@ impl Queue {
         &mut self,
         shape: Shape,
         steps: Vec<Step>,
+        frame_bytes: usize,
         limits: &Limits,
     ) -> Result<(), Refusal> {
         let count = self.steps.len() + steps.len();
         if count > Transaction::MAX {
             return Err(Refusal(format!(
-                "TOOBIG the transaction reads and writes {count} keys; at most {} are taken",
+                "TOOBIG the transaction has {count} steps, one for each key of a command; at most {} are taken",
                 Transaction::MAX
             )));
         }
-        let bytes = |step: &Step| match step {
-            Step::Get(key) => key.0.len() + STEP_BYTES,
-            Step::Put(key, value, _) => key.0.len() + value.as_ref().map_or(0, Bytes::len) + STEP_BYTES,
-        };
-        self.bytes += steps.iter().map(bytes).sum::<usize>();
+        self.bytes += frame_bytes + steps.len() * STEP_BYTES;
         if self.bytes > limits.max_frame_bytes {
             let (found, max) = (self.bytes as u64, limits.max_frame_bytes as u64);
             return Err(Refusal::too_big("the transaction", found, max));
@@ -126,6 +138,8 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     conditions: Vec<(Key, Condition)>,
+    /// About how many bytes they take.
+    bytes: usize,
     /// Whether a key is watched, or is about to be.
     pub(crate) is_on: bool,
     /// Why a key could not be watched.
@@ -136,6 +150,11 @@ impl Watched {
     /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.conditions.len()
+    }
+
+    /// About how many bytes they take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn watches(&self, key: &Key) -> bool {
@@ -205,6 +224,7 @@ impl Watching {
                 return;
             }
         };
+        watched.bytes += key.0.len() + STEP_BYTES;
         watched.conditions.push((key, condition));
     }
 

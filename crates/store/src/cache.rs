@@ -34,6 +34,12 @@ impl<M: Meta> Store<M> {
         evicted
     }
 
+    /// How much memory a key takes; 0 if it is not resident.
+    pub fn cost_of(&self, key: &[u8]) -> u64 {
+        let entry = self.entries.get(key);
+        entry.map_or(0, |entry| entry.cost_bytes(key))
+    }
+
     /// Whether memory is above the limit, or too many of its keys are known not to exist. One key in eight may be of
     /// that kind, so that sweeping for them costs a constant per key.
     pub fn wants_room(&self) -> bool {

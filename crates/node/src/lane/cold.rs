@@ -64,6 +64,14 @@ impl<Input> Cold<Input> {
         self.waiting.front().map_or(&[], |(keys, _)| keys)
     }
 
+    /// Takes the input that has waited longest out, if it is one of these.
+    pub fn take_first_if(&mut self, is_one: impl Fn(&Input) -> bool) -> Option<Input> {
+        self.waiting.front().filter(|(_, input)| is_one(input))?;
+        let (keys, input) = self.waiting.pop_front()?;
+        self.forget(&keys);
+        Some(input)
+    }
+
     /// Asks again for the keys of the input that has waited longest: some may have been evicted while others were fetched. From now on none of
     /// them is evicted.
     pub fn want_first_again(&mut self, is_resident: impl Fn(&Key) -> bool) {

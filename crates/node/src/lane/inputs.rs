@@ -13,6 +13,9 @@ use turnbuckle_store::StoreError;
 /// Without the limit, a slow disk would never catch up.
 pub(super) const MAX_COLD: usize = 1024;
 
+/// The most bytes of rows that are kept in memory for one request that waits for further ones.
+const MAX_KEPT_BYTES: u64 = 256 << 20;
+
 impl<P: Protocol> Lane<P> {
     /// Handles a request of a session or of another node. If its keys are not in memory, it waits.
     pub fn ask(&mut self, now: Now, question: Question<P>) {
@@ -113,10 +116,37 @@ impl<P: Protocol> Lane<P> {
 
     /// Evicts keys that the engine has, as [`turnbuckle_store::Store::evict`] does, but not those of the input that has waited longest. If it names several keys, it
     /// could otherwise wait forever: one is evicted while another one is fetched.
+    ///
+    /// If that takes too much memory, a request is refused. An entry that is to be applied needs no more than the request that it came from did.
     pub fn evict(&mut self, max: usize) -> usize {
+        let kept = self.cold.first_keys();
+        if kept.len() > 1 && self.store.wants_room() {
+            let bytes = kept
+                .iter()
+                .map(|key| self.store.cost_of(key.as_ref()))
+                .sum::<u64>();
+            if bytes > MAX_KEPT_BYTES {
+                self.refuse_first();
+            }
+        }
         let kept = self.cold.first_keys();
         self.store
             .evict_others(max, |key| kept.iter().any(|kept| kept.as_ref() == key))
+    }
+
+    /// Refuses the request that has waited longest, if it is one.
+    fn refuse_first(&mut self) {
+        let is_request = |waiting: &Waiting<P>| matches!(waiting, Waiting::Question(_));
+        if let Some(Waiting::Question(question)) = self.cold.take_first_if(is_request) {
+            let why = format!(
+                "its keys need more than {} MiB of memory at the same time",
+                MAX_KEPT_BYTES >> 20
+            );
+            self.deliver(question.id, Outcome::Refused(why));
+            let store = &self.store;
+            self.cold.want_first_again(|key| store.is_resident(key.as_ref()));
+            self.wake_worker();
+        }
     }
 
     fn park(&mut self, keys: Vec<Key>, waiting: Waiting<P>) {

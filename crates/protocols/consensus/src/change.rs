@@ -44,7 +44,7 @@ struct Effect {
     /// Whether a version is put. A delete that finds nothing puts nothing, and neither does a step whose key a later step of the transaction puts.
     #[prost(bool, tag = "3")]
     puts: bool,
-    /// The value that is put, or that the client is told; none for a delete.
+    /// The value that is put, or the number that the client is told; none for a delete.
     #[prost(bytes = "bytes", optional, tag = "4")]
     value: Option<Bytes>,
     /// Whether the key had a value before.
@@ -61,6 +61,9 @@ struct Effect {
     /// Why no value was computed.
     #[prost(enumeration = "NotComputed", tag = "9")]
     why: i32,
+    /// The length of the value that was computed, if the client is told that.
+    #[prost(uint64, tag = "10")]
+    length: u64,
 }
 
 /// What the client is told of an effect.
@@ -115,7 +118,16 @@ struct Carrying<F> {
     /// The value that steps have put, and the place of the last one that has.
     put: BTreeMap<Key, (usize, Option<Bytes>)>,
     effects: Vec<Effect>,
+    /// The bytes of the values in the effects.
+    bytes: usize,
 }
+
+/// The effects of a transaction take too much room: more bytes than this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooLarge(pub usize);
+
+/// The most bytes of the values that a transaction reads and writes: its entry is sent in one message.
+const MAX_TRANSACTION_BYTES: usize = 32 << 20;
 
 impl<F: Fn(&Key) -> Found> Carrying<F> {
     fn found(&self, key: &Key) -> Found {
@@ -131,6 +143,7 @@ impl<F: Fn(&Key) -> Found> Carrying<F> {
 
     fn get(&mut self, key: &Key) {
         let found = self.found(key);
+        self.bytes += key.0.len() + found.value.as_ref().map_or(0, Bytes::len);
         let id = found.id.unwrap_or_default();
         self.effects.push(Effect {
             key: key.0.clone(),
@@ -169,7 +182,10 @@ impl<F: Fn(&Key) -> Found> Carrying<F> {
                 Ok((value, computed)) => {
                     effect.told = match computed {
                         Computed::Number(_) => Told::Number.into(),
-                        Computed::Length(_) => Told::Length.into(),
+                        Computed::Length(length) => {
+                            effect.length = length;
+                            Told::Length.into()
+                        }
                     };
                     effect.puts = compute.puts();
                     effect.value = Some(value);
@@ -185,7 +201,7 @@ impl<F: Fn(&Key) -> Found> Carrying<F> {
             true => {
                 let put = (self.effects.len(), effect.value.clone());
                 if let Some((before, _)) = self.put.insert(key.clone(), put) {
-                    self.effects[before].puts = false;
+                    self.take_back(before);
                 }
             }
             false => {
@@ -194,17 +210,43 @@ impl<F: Fn(&Key) -> Found> Carrying<F> {
                 effect.found_replica = id.replica.0.into();
             }
         }
+        // Nothing is put, and nobody is told: `SETRANGE` of nothing.
+        if !effect.puts && effect.told() != Told::Number {
+            effect.value = None;
+        }
+        self.bytes += key.0.len() + effect.bytes();
         self.effects.push(effect);
+    }
+
+    /// A later step puts the key of this one: of its value only a number is needed, which the client is told.
+    fn take_back(&mut self, place: usize) {
+        let effect = &mut self.effects[place];
+        effect.puts = false;
+        if effect.told() != Told::Number {
+            let value = effect.value.take();
+            self.bytes -= value.map_or(0, |value| value.len());
+        }
+    }
+
+    fn check(&self) -> Result<(), TooLarge> {
+        match self.bytes > MAX_TRANSACTION_BYTES {
+            true => Err(TooLarge(MAX_TRANSACTION_BYTES)),
+            false => Ok(()),
+        }
     }
 }
 
 impl Change {
     /// The effects of an operation, or of a transaction, on what it finds. What is put is not stamped yet ([`Change::stamp`]).
-    pub fn of(by: OperationName, work: &Work, found: impl Fn(&Key) -> Found) -> Change {
+    ///
+    /// # Errors
+    /// If a transaction reads and writes too much. It is not carried out further than to there.
+    pub fn of(by: OperationName, work: &Work, found: impl Fn(&Key) -> Found) -> Result<Change, TooLarge> {
         let mut carrying = Carrying {
             found,
             put: BTreeMap::new(),
             effects: Vec::new(),
+            bytes: 0,
         };
         let mut is_refused = false;
         match work {
@@ -225,10 +267,11 @@ impl Change {
                             carrying.put(key, value.as_ref(), options.as_deref());
                         }
                     }
+                    carrying.check()?;
                 }
             }
         }
-        Change {
+        Ok(Change {
             session: by.session,
             tag: by.tag,
             at: 0,
@@ -236,7 +279,7 @@ impl Change {
             effects: carrying.effects,
             is_transaction: matches!(work, Work::Many(_)),
             is_refused,
-        }
+        })
     }
 
     /// Stamps what is put, if anything is.
@@ -325,6 +368,12 @@ fn version(at: u64, replica: u32) -> Option<VersionId> {
 }
 
 impl Effect {
+    /// The bytes of its values.
+    fn bytes(&self) -> usize {
+        let len = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
+        len(&self.value) + len(&self.previous)
+    }
+
     fn response(&self) -> PlainResponse {
         let (existed, previous) = (self.existed, || self.previous.clone());
         let value = || self.value.clone().unwrap_or_default();
@@ -336,7 +385,7 @@ impl Effect {
                 PlainResponse::Unmet(Box::new(Unmet { has_value, value }))
             }
             Told::Number => PlainResponse::Computed(Computed::Number(value())),
-            Told::Length => PlainResponse::Computed(Computed::Length(value().len() as u64)),
+            Told::Length => PlainResponse::Computed(Computed::Length(self.length)),
             Told::NotComputed => PlainResponse::NotComputed(self.why()),
             Told::Read => PlainResponse::Value(previous()),
         }
@@ -369,7 +418,7 @@ mod tests {
 
     /// Carries one write out, and says what its client is told.
     fn carry_out(rows: &mut Rows, work: &Work, at: u64) -> Option<Vec<PlainResponse>> {
-        let mut change = Change::of(OperationName::default(), work, found(rows));
+        let mut change = Change::of(OperationName::default(), work, found(rows)).expect("it is small");
         change.stamp(|| stamp(at));
         let change = Change::decode(change.encode()).expect("it is a change");
         let responses = change.responses();
@@ -466,6 +515,37 @@ mod tests {
             None
         );
         assert!(carry_out(&mut rows, &only_if(Condition::Version(stamp(2))), 4).is_some());
+    }
+
+    #[test]
+    fn a_transaction_that_reads_or_writes_too_much_is_not_carried_out_to_its_end() {
+        let long = Compute::Overwrite(Compute::MAX_BYTES as u32 - 1, Bytes::from_static(b"x"));
+        let put = |number: usize, computes: &Compute| {
+            let options = PutOptions {
+                computes: Some(computes.clone()),
+                ..PutOptions::default()
+            };
+            let key = Key::from(format!("k{number}").as_str());
+            Step::Put(key, None, Some(Box::new(options)))
+        };
+        let by = OperationName::default();
+        let of = |steps| {
+            let conditions = Vec::new();
+            let work = Work::Many(Box::new(Transaction { conditions, steps }));
+            Change::of(by, &work, |_| Found::default())
+        };
+        let many = (0..Transaction::MAX).map(|number| put(number, &long)).collect();
+        assert_eq!(of(many), Err(TooLarge(MAX_TRANSACTION_BYTES)));
+        // What a later step replaces is not kept.
+        let append = Compute::Append(Bytes::from_static(b"x"));
+        let one: Vec<Step> = [put(0, &long), put(0, &long), put(0, &long)].into();
+        let change = of(one).expect("one value");
+        assert!(change.encode().len() < Compute::MAX_BYTES + 100);
+        let refused = of(vec![put(0, &long), put(0, &append)]).expect("one value");
+        assert_eq!(
+            refused.responses().expect("no conditions")[1],
+            PlainResponse::NotComputed(NotComputed::TooLong)
+        );
     }
 
     #[test]

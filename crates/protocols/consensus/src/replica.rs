@@ -31,8 +31,8 @@ pub struct Dacian {
     pub(crate) group: Group,
     /// Everything up to this index is applied here.
     pub(crate) applied: u64,
-    /// The next committed entry, if it waits for its key to be in memory.
-    pub(crate) fetching: Option<u64>,
+    /// The next committed entry and its change, if it waits for its keys to be in memory.
+    fetching: Option<(u64, Change)>,
     /// Rows may have the effects of entries up to here, because a full copy brought them. Until they are applied, a read could show one key as of later than another.
     pub(crate) floor: u64,
     /// If its directory was lost: whether it still lacks what it had.
@@ -349,11 +349,12 @@ impl Protocol for Dacian {
                 self.handle_ready(cx);
             }
             Timer::Apply => {
-                let fetched = self.fetching.take();
                 let next = self.group.next_committed().map(|entry| entry.at.index);
                 // A full copy may have come in between.
-                if fetched == next {
-                    self.apply(cx);
+                if let Some((index, change)) = self.fetching.take()
+                    && Some(index) == next
+                {
+                    self.apply(cx, Some(change));
                 }
                 self.handle_ready(cx);
             }
@@ -558,30 +559,41 @@ impl Dacian {
     /// Applies the next committed entries: those that need no key at once, and the first that does as soon as its keys are in memory. One entry at a time, because there may
     /// be no room for more.
     fn apply_soon(&mut self, cx: &mut Cx<'_>) {
-        while self.fetching.is_none() {
+        while self.fetching.is_none() && self.group.broken().is_none() {
             let Some(entry) = self.group.next_committed() else {
                 return;
             };
             let index = entry.at.index;
-            let change = Change::decode(entry.data.clone()).ok();
+            let change = match entry.data.is_empty() {
+                // A new leader's own entry.
+                true => None,
+                false => match Change::decode(entry.data.clone()) {
+                    Ok(change) => Some(change),
+                    // Without its effects this replica would show what others do not.
+                    Err(why) => {
+                        let why = format!("entry {index} is no change of this version of Turnbuckle: {why}");
+                        return self.group.give_up(why);
+                    }
+                },
+            };
             let keys: Vec<Key> = change.iter().flat_map(Change::keys_put).collect();
-            match keys.is_empty() {
-                false => {
-                    self.fetching = Some(index);
+            match change {
+                Some(change) if !keys.is_empty() => {
+                    self.fetching = Some((index, change));
                     cx.when_resident(keys, Timer::Apply);
                 }
-                true => self.apply(cx),
+                change => self.apply(cx, change),
             }
         }
     }
 
-    /// Applies the next committed entry. Its key is in memory.
-    fn apply(&mut self, cx: &mut Cx<'_>) {
+    /// Applies the next committed entry, which has this change. Its keys are in memory.
+    fn apply(&mut self, cx: &mut Cx<'_>, change: Option<Change>) {
         let Some(entry) = self.group.take_committed() else {
             return;
         };
         self.applied = entry.at.index;
-        self.apply_one(cx, &entry);
+        self.apply_one(cx, entry.at, change);
         self.group.note(cx, &entry);
         if !self.group.is_member() {
             self.leave_group(cx);

@@ -75,6 +75,8 @@ pub enum Outcome {
     Transacted(Option<Vec<PlainResponse>>),
     /// It was not carried out: this replica does not lead. The leader may be known.
     NotLeader(Option<ReplicaId>),
+    /// The transaction was not carried out, and never will be: it reads or writes more than an entry of the log may have.
+    TooLarge(String),
     /// The write was not carried out: it may be among entries that this leader does not keep any more. If no other request for it is under way, it may be asked for again, with the index of this answer.
     Late,
     /// The read was not carried out: this replica is behind what it needs. The leader may be known.
@@ -170,6 +172,10 @@ impl Wire for Response {
             }
             Outcome::Transacted(None) => return out.put_u8(3),
             Outcome::Late => return out.put_u8(5),
+            Outcome::TooLarge(why) => {
+                out.put_u8(6);
+                return out.put_slice(why.as_bytes());
+            }
             Outcome::Transacted(Some(steps)) => {
                 out.put_u8(4);
                 for step in steps {
@@ -201,6 +207,10 @@ impl Wire for Response {
         }
         if kind == 5 && frame.is_empty() {
             let outcome = Outcome::Late;
+            return Ok(Response { outcome, index });
+        }
+        if kind == 6 {
+            let outcome = Outcome::TooLarge(String::from_utf8_lossy(&frame).into_owned());
             return Ok(Response { outcome, index });
         }
         if kind == 4 {
@@ -246,7 +256,7 @@ impl Wire for Response {
                 let sets = steps.iter().flatten().map(Wire::replicas);
                 sets.fold(ReplicaSet::default(), ReplicaSet::union)
             }
-            Outcome::Late => ReplicaSet::default(),
+            Outcome::Late | Outcome::TooLarge(_) => ReplicaSet::default(),
             Outcome::NotLeader(leader) | Outcome::Behind(leader) => {
                 leader.map_or(ReplicaSet::default(), ReplicaSet::one)
             }

@@ -88,6 +88,8 @@ pub struct DacianSession {
     patience: Micros,
     election: Micros,
     open: BTreeMap<u64, Open>,
+    /// The number of its operations so far. The gateway's numbers do not rise: each try of a chain of levels has one from another range.
+    operations: u64,
     seen: Seen,
 }
 
@@ -122,6 +124,8 @@ impl Indexes {
 
 /// An operation under way.
 struct Open {
+    /// Its number in this session.
+    number: u64,
     level: Level,
     since: Micros,
     parts: Vec<Part>,
@@ -279,7 +283,7 @@ impl DacianSession {
         let parts = transaction.keys().count();
         if parts > Transaction::MAX {
             let why = format!(
-                "a transaction of {parts} keys, watched ones included; at most {} are possible",
+                "a transaction with {parts} conditions and steps; at most {} are possible",
                 Transaction::MAX
             );
             return Err(Failure::Unsupported(why));
@@ -342,7 +346,7 @@ impl DacianSession {
         };
         let request = Request {
             work,
-            by: OperationName::new(self.id, tag),
+            by: OperationName::new(self.id, open.number),
             index,
             is_repeated: part.is_doubtful,
             confirmed: None,
@@ -529,6 +533,7 @@ impl Session for DacianSession {
             patience: config.patience,
             election: config.timing().timeout(),
             open: BTreeMap::new(),
+            operations: 0,
             seen: Seen::default(),
         }
     }
@@ -579,7 +584,9 @@ impl Session for DacianSession {
             }
         };
         let missing = parts.len();
+        self.operations += 1;
         let open = Open {
+            number: self.operations,
             level,
             since: cx.now.monotonic,
             parts,
@@ -642,7 +649,7 @@ impl Session for DacianSession {
                             Outcome::Transacted(steps) => Answer::Transacted(
                                 steps.map(|steps| steps.into_iter().map(Answer::from).collect()),
                             ),
-                            Outcome::NotLeader(_) | Outcome::Behind(_) | Outcome::Late => return,
+                            _ => return,
                         };
                         self.on_answer(cx, tag, part, answer, receipt, response.index);
                     }
@@ -658,7 +665,11 @@ impl Session for DacianSession {
                         }
                         let why =
                             "the leader does not keep the entries any more among which the write would be";
-                        self.ask_later(cx, tag, part, why.to_string(), at_once);
+                        self.ask_later(cx, tag, part, why.to_string(), true);
+                    }
+                    Outcome::TooLarge(why) => {
+                        self.open.remove(&tag);
+                        cx.fail(tag, Failure::Unsupported(why));
                     }
                     Outcome::Behind(leader) => {
                         asked.is_redirected = true;

@@ -6,17 +6,14 @@
 //! A transaction is one entry, with the effects of all its steps. They are computed together, and applied together.
 //!
 //! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
-use crate::change::{self, Change};
+use crate::change::{self, Change, OperationName, TooLarge};
 use crate::replica::{Cx, Dacian, Waiting};
 use crate::request::{Outcome, Request, Response};
 use crate::sessions::Found;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, VersionId};
-use turnbuckle_raft::{Committed, Proposed, Role};
-
-/// The longest entry of a transaction, in bytes: an entry is sent in one message.
-const MAX_ENTRY_BYTES: usize = 32 << 20;
+use turnbuckle_raft::{Proposed, Role};
 
 /// What a key will have when an entry is applied.
 pub(crate) struct Ahead {
@@ -43,7 +40,7 @@ impl Dacian {
                 Found::Same(index) => {
                     // What was proposed in this turn is not in the log before.
                     self.handle_ready(cx);
-                    return self.attach(cx, id, index);
+                    return self.attach(cx, id, request.by, index);
                 }
                 Found::Later => {
                     let why = "its session has asked for a later write".to_string();
@@ -61,19 +58,20 @@ impl Dacian {
                 Found::Nothing => {}
             }
         }
-        let mut change = Change::of(request.by, &request.work, |key| self.there(cx, key));
+        let found = Change::of(request.by, &request.work, |key| self.there(cx, key));
+        let mut change = match found {
+            Ok(change) => change,
+            Err(TooLarge(max)) => {
+                let why =
+                    format!("the values that the transaction reads and writes have more than {max} bytes");
+                return self.reply(cx, id, level, Outcome::TooLarge(why));
+            }
+        };
         change.stamp(|| VersionId {
             at: cx.stamp(),
             replica: cx.me.replica(),
         });
         let entry = change.encode();
-        if entry.len() > MAX_ENTRY_BYTES {
-            let why = format!(
-                "the transaction reads and writes {} bytes in all, and at most {MAX_ENTRY_BYTES} fit into an entry of the log",
-                entry.len()
-            );
-            return self.refuse(cx, id, level, why);
-        }
         let Some(at) = self.group.propose(change.stamped(), entry) else {
             let why = "too many writes wait for a majority of the replicas".to_string();
             return self.refuse(cx, id, level, why);
@@ -123,10 +121,12 @@ impl Dacian {
     // ---- asked for again --------------------------------------------------------------------------------------
 
     /// The client waits for an entry that is there already.
-    fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, index: u64) {
+    fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, by: OperationName, index: u64) {
         let entry = self.group.entries(index).next();
         let found = entry.and_then(|entry| Some((entry.at, Change::decode(entry.data).ok()?)));
-        let Some((at, change)) = found else {
+        // It may have been dropped just now.
+        let is_it = |(at, change): &(Proposed, Change)| at.index == index && change.by() == by;
+        let Some((at, change)) = found.filter(is_it) else {
             let why = "the entry of the write cannot be read any more".to_string();
             let outcome = Outcome::Answered(PlainResponse::Unknown(why));
             return self.reply(cx, id, Level::Linearizable, outcome);
@@ -139,19 +139,14 @@ impl Dacian {
 
     // ---- applied ----------------------------------------------------------------------------------------------
 
-    /// Applies a committed entry, and answers the client that waits for it.
-    pub(crate) fn apply_one(&mut self, cx: &mut Cx<'_>, entry: &Committed) {
-        let at = entry.at;
+    /// Applies a committed entry, and answers the client that waits for it. A new leader's own entry has no change.
+    pub(crate) fn apply_one(&mut self, cx: &mut Cx<'_>, at: Proposed, change: Option<Change>) {
         let waiting = self.proposed.remove(&at.index);
-        let change = match Change::decode(entry.data.clone()) {
-            Ok(change) if !entry.data.is_empty() => change,
-            // A new leader's own entry.
-            _ => {
-                if let Some(waiting) = waiting {
-                    self.lost_its_place(cx, waiting);
-                }
-                return;
+        let Some(change) = change else {
+            if let Some(waiting) = waiting {
+                self.lost_its_place(cx, waiting);
             }
+            return;
         };
         // The answer needs the entry on disk, and not its effect here: that can be applied again.
         match waiting {

@@ -756,6 +756,11 @@ impl Group {
         stamps.max().unwrap_or_default().max(log.before().newest)
     }
 
+    /// From now on this replica takes no part in the group, for this reason.
+    pub fn give_up(&mut self, why: String) {
+        self.broken.get_or_insert(why);
+    }
+
     /// Why this replica takes no part in the group, if it does not.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()

@@ -56,8 +56,9 @@ fn exec(call: &mut Call<'_>) -> Result<(), Refusal> {
     match watched.into_conditions() {
         Err(why) => aborted(&format!("Transaction discarded because WATCH failed: {why}")),
         Ok(conditions) => {
+            let bytes = queue.held_bytes();
             let (shape, operation) = queue.into_operation(conditions);
-            call.operate(shape, operation)
+            call.operate_holding(shape, operation, bytes)
         }
     }
 }

@@ -3,6 +3,7 @@ use super::{Connection, Life};
 use crate::pace::Pace;
 use crate::shape::Style;
 use crate::slot::{ReadyReply, Slot, SlotState};
+use crate::transaction::Watched;
 use crate::{Output, Writer, refusal::Refusal};
 use std::collections::VecDeque;
 use turnbuckle_core::Receipt;
@@ -111,6 +112,8 @@ impl Connection {
         self.slots = VecDeque::new();
         self.waiting = None;
         self.long = None;
+        self.state.transaction = None;
+        self.state.watched = Watched::default();
         self.pace = Pace::new(&self.greeting.limits);
         self.held_bytes = 0;
         self.outstanding_bytes = 0;

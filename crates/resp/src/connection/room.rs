@@ -36,6 +36,7 @@ impl Connection {
             + self.gathered_bytes
             + self.long.as_ref().map_or(0, Long::spans_bytes)
             + self.state.transaction.as_ref().map_or(0, Queue::held_bytes)
+            + self.state.watched.held_bytes()
             + waiting
     }
 
@@ -80,6 +81,7 @@ impl Connection {
             Answer::Unmet(unmet) => self.pace.learn(1, len_of(&unmet.value)),
             Answer::Values(values) => self.pace.learn(values.len(), bytes_of(values)),
             Answer::Siblings(siblings) => self.pace.learn(1, bytes_of_siblings(siblings)),
+            Answer::Transacted(Some(steps)) => steps.iter().for_each(|step| self.measure(step)),
             _ => {}
         }
     }
