@@ -435,11 +435,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("node.json");
         for (text, found) in [
-            ("{\"format\": 2}", "found format 2, of another release"),
-            ("{\"format\": 4}", "found format 4, of another release"),
+            ("{\"format\": 3}", "found format 3, of another release"),
+            ("{\"format\": 5}", "found format 5, of another release"),
             ("{", "EOF"),
             ("", "EOF"),
-            ("{\"format\": 3}", "missing field"),
+            ("{\"format\": 4}", "missing field"),
         ] {
             fs::write(&file, text).unwrap();
             let error = check(directory.path(), &config("shop", 4), NodeId(0), 9)

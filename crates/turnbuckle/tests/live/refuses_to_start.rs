@@ -124,8 +124,8 @@ fn a_directory_of_another_node_and_one_of_a_newer_format() {
     );
     let identity = cluster.data_directory(2).join("node.json");
     let text = std::fs::read_to_string(&identity).expect("every directory has one");
-    std::fs::write(&identity, text.replace("\"format\": 3", "\"format\": 4")).expect("it can be written");
-    is_refused(&cluster, 2, 3, "in format 3, found format 4");
+    std::fs::write(&identity, text.replace("\"format\": 4", "\"format\": 5")).expect("it can be written");
+    is_refused(&cluster, 2, 3, "in format 4, found format 5");
     std::fs::write(&identity, "noise").expect("it can be written");
     is_refused(&cluster, 2, 3, "expected the identity of a data directory");
 }
