@@ -135,6 +135,14 @@ fn what_is_wrong_with_a_load_is_said() {
             "[load.mixed]\n[load.hot]",
             "load.mixed: found more than one of them",
         ),
+        (
+            "read_mix = \"10% eventual, 80% linearizable\"",
+            "expected levels with percentages that add up to 100",
+        ),
+        (
+            "read_mix = \"100% evntual\"",
+            "expected levels with percentages that add up to 100",
+        ),
         ("[load.mixed]\nwhat = 1", "unknown field"),
     ] {
         let text = format!("sites = [\"a\"]\n[load]\n{load}");

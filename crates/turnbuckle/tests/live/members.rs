@@ -1,5 +1,5 @@
 //! Members of groups that change, and leaders that move, while clients write.
-use crate::cluster::{Client, Cluster, SITES, patient, text};
+use crate::cluster::{Client, Cluster, SITES, patient, text, wait_until};
 use std::{
     process::{Command, Output},
     sync::atomic::{AtomicBool, Ordering},
@@ -136,4 +136,31 @@ fn what_no_group_can_do_is_refused_in_words() {
     done(&cluster, "member remove b --keyspace consensus", &ALL);
     wrong("member remove a --keyspace consensus", "no voter would be left");
     assert_eq!(words(&mut at_c, "GET x"), "1");
+}
+
+/// How many groups of the keyspace are led at a node.
+fn led(cluster: &Cluster, node: usize) -> u64 {
+    let metrics = cluster.admin(node).metrics().expect("the node says how it is");
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("turnbuckle_raft_groups_led{") && line.contains("consensus"));
+    let number = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    number.unwrap_or_else(|| panic!("no number of groups in {line:?}")) as u64
+}
+
+#[test]
+fn leaders_come_to_the_site_that_the_configuration_prefers() {
+    let mut cluster = Cluster::new(1, "fsync", patient());
+    cluster.configure(&[("consensus", "dacian")]);
+    let text = std::fs::read_to_string(cluster.file()).expect("the file is there");
+    let named = "name = \"consensus\"\n";
+    assert!(text.contains(named), "{text}");
+    let text = text.replace(named, &format!("{named}prefer = \"c\"\n"));
+    std::fs::write(cluster.file(), text).expect("it can be written");
+    cluster.start_all();
+    wait_until("all leaders are at c", || led(&cluster, 2) == 2);
+    // An operator moves them, and they come back.
+    done(&cluster, "lead consensus", &[0]);
+    wait_until("all leaders are at c again", || led(&cluster, 2) == 2);
+    assert_eq!(led(&cluster, 0), 0);
 }
