@@ -57,7 +57,7 @@ impl Descriptor {
                 options: Some(options),
                 ..
             } => self.refusal_of_options(keyspace, options),
-            Operation::Transact { .. } if !self.has_transactions => {
+            Operation::Transact { .. } | Operation::Watch { .. } if !self.has_transactions => {
                 Some(refused(keyspace, "has no transactions", TRANSACTIONS))
             }
             Operation::Transact { transaction, .. } => {

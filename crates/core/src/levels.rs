@@ -60,6 +60,7 @@ impl KeyspaceLevels {
             Operation::Get { .. }
             | Operation::Siblings { .. }
             | Operation::ReadMany { .. }
+            | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::First(_) => (self.read, self.offered.reads),

@@ -1,5 +1,6 @@
 use crate::{
-    Computed, FirstOf, Key, Level, NotComputed, PutOptions, Receipt, Siblings, Transaction, Unmet, Wanted,
+    Computed, FirstOf, Key, Level, NotComputed, PutOptions, Receipt, Siblings, Transaction, Unmet, VersionId,
+    Wanted,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -45,6 +46,13 @@ pub enum Operation {
         /// Boxed, so that the other operations are not larger.
         transaction: Box<Transaction>,
         /// How consistent it must be: a level of writes.
+        level: Option<Level>,
+    },
+    /// Reads the versions of keys, as conditions of a transaction. Only for protocols that have transactions.
+    Watch {
+        /// The keys.
+        keys: Vec<Key>,
+        /// How consistent the reads must be.
         level: Option<Level>,
     },
     /// Lists some keys that have a value. A key that has a value from the first call to the last is listed at least once.
@@ -121,6 +129,7 @@ impl Operation {
             | Operation::Siblings { level, .. }
             | Operation::Put { level, .. }
             | Operation::Transact { level, .. }
+            | Operation::Watch { level, .. }
             | Operation::ReadMany { level, .. } => *level = named.into(),
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => {}
         }
@@ -168,6 +177,7 @@ impl Operation {
             | Operation::Siblings { level, .. }
             | Operation::Put { level, .. }
             | Operation::Transact { level, .. }
+            | Operation::Watch { level, .. }
             | Operation::ReadMany { level, .. } => *level,
             Operation::Scan { .. } | Operation::Count | Operation::First(_) => None,
         }
@@ -196,6 +206,8 @@ pub enum Answer {
     /// To a put whose value could not be computed: it was not carried out, and never will be. That is not a failure. As after a read, the receipt names
     /// the version that is there.
     NotComputed(NotComputed),
+    /// To a read of versions: of each key, in order. `None`: the key has no value.
+    Versions(Vec<Option<VersionId>>),
     /// To a transaction: the answers to its steps, or `None` if one of its conditions did not hold.
     Transacted(Option<Vec<Answer>>),
     /// To a read of several keys: their values, in the order of the keys.

@@ -391,7 +391,11 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
                     self.ask(cx, tag, part as u32, PlainRequest::Get(key, level));
                 }
             }
-            Operation::Transact { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Transact { .. }
+            | Operation::Watch { .. }
+            | Operation::Scan { .. }
+            | Operation::Count
+            | Operation::First(_) => {
                 cx.fail(
                     tag,
                     Failure::Unsupported("only the gateway carries this out".into()),

@@ -27,6 +27,7 @@ pub(crate) trait AnyDoors {
     fn levels(&self) -> KeyspaceLevels;
     fn partitions(&self) -> u16;
     fn has_transactions(&self) -> bool;
+    fn refusal(&self, operation: &Operation) -> Option<Failure>;
     fn open(&mut self) -> u64;
     fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken>;
     fn close(&mut self, door: u64);
@@ -587,6 +588,10 @@ impl<S: Session> AnyDoors for Doors<S> {
 
     fn has_transactions(&self) -> bool {
         S::Protocol::DESCRIPTOR.has_transactions
+    }
+
+    fn refusal(&self, operation: &Operation) -> Option<Failure> {
+        S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), operation)
     }
 
     fn open(&mut self) -> u64 {

@@ -2,8 +2,8 @@ use crate::doors::{AnyDoors, Doors};
 use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_core::{
-    Answered, BadToken, ClusterSecret, DoorId, Key, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
-    Vector,
+    Answered, BadToken, ClusterSecret, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Session,
+    SiteId, Vector,
 };
 use turnbuckle_node::Keyspace;
 
@@ -75,6 +75,11 @@ impl Gateway {
             partitions: doors.partitions(),
             has_transactions: doors.has_transactions(),
         })
+    }
+
+    /// Why the keyspace of a door takes no such operation, at any level; `None` if it does.
+    pub fn refusal(&self, door: DoorId, operation: &Operation) -> Option<Failure> {
+        self.keyspaces[door.keyspace as usize].refusal(operation)
     }
 
     /// Opens a door to a keyspace, with a new session. `None` if there is no keyspace of this name.

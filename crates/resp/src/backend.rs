@@ -1,7 +1,9 @@
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
-use turnbuckle_core::{Answered, BadToken, DoorId, Key, KeyspaceLevels, Operation, SiteId, Vector, Wanted};
+use turnbuckle_core::{
+    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Operation, SiteId, Vector, Wanted,
+};
 
 /// What is behind a connection: keyspaces to open, and operations on them.
 ///
@@ -27,6 +29,11 @@ pub trait Backend {
     /// Whether a read of several keys at this level may be divided into several reads, because the level promises no snapshot.
     fn divides_reads(&self, _door: DoorId, _level: Option<&Wanted>) -> bool {
         false
+    }
+
+    /// Why the keyspace takes no such operation, at any level; `None` if it does.
+    fn refusal(&self, _door: DoorId, _operation: &Operation) -> Option<Failure> {
+        None
     }
 
     /// Whether the keyspace has transactions.

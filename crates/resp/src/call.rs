@@ -216,6 +216,10 @@ impl Call<'_> {
         if operation.wanted().is_some() {
             return Err(Refusal::level_in_transaction());
         }
+        let door = self.door()?;
+        if let Some(failure) = self.backend.refusal(door, &operation) {
+            return Err(Refusal::from(&failure));
+        }
         let frame_bytes = self.arguments.held_bytes();
         if let Some(queue) = &mut self.connection.state.transaction {
             let limits = &self.connection.greeting.limits;
@@ -345,7 +349,8 @@ impl Call<'_> {
         if let Some(queue) = state.transaction.as_mut().filter(|_| self.is_queued) {
             let mut output = Output::default();
             write(&mut Writer::new(&mut output, state.resp));
-            queue.add_reply(output.split().freeze());
+            let limits = &self.connection.greeting.limits;
+            queue.add_reply(output.split().freeze(), limits)?;
             return self.reply_queued();
         }
         self.connection.reply(write);

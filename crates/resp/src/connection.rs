@@ -432,7 +432,14 @@ impl Connection {
             if let Some(queue) = self.state.transaction.as_mut().filter(|_| !is_harmless) {
                 queue.break_by(&refusal);
             }
-            self.refuse(&refusal);
+            match spec.is_some_and(|spec| spec.keys.first > 0) {
+                // It has no receipt, and that of the command before it is not the last one any more.
+                true => self.reply_about_keys(self.next_tag, |_, writer| {
+                    writer.error(&refusal.0);
+                    None
+                }),
+                false => self.refuse(&refusal),
+            }
         }
         self.check_output();
     }
@@ -519,23 +526,20 @@ impl Connection {
         frame_bytes: usize,
         backend: &mut dyn Backend,
     ) {
-        let first_tag = self.next_tag;
         self.state.watched.is_on = true;
-        let operations: Vec<Operation> = keys.iter().cloned().map(Operation::get).collect();
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let read = Operation::Watch {
+            keys: keys.clone(),
+            level: Some(Level::Linearizable),
+        };
         let mut watching = Box::new(Watching::new(keys));
-        for (part, operation) in operations.into_iter().enumerate() {
-            let tag = self.next_tag;
-            self.next_tag += 1;
-            if let Some((answer, receipt)) = backend.operate(door, tag, operation.at(Level::Linearizable)) {
-                watching.take(part, answer, receipt, &mut self.state.watched);
+        match backend.operate(door, tag, read) {
+            Some((answer, _)) => {
+                watching.take(answer, &mut self.state.watched);
+                self.reply(|writer| watching.write(writer));
             }
-        }
-        match watching.is_complete() {
-            true => self.reply(|writer| watching.write(writer)),
-            false => {
-                let missing = watching.missing();
-                self.push(first_tag, frame_bytes, missing, SlotState::Watch(watching));
-            }
+            None => self.push(tag, frame_bytes, 1, SlotState::Watch(watching)),
         }
     }
 

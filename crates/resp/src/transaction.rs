@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use crate::shape::Shape;
 use crate::{Limits, Writer};
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Condition, Failure, Key, Operation, Receipt, Step, Transaction};
+use turnbuckle_core::{Answer, Condition, Failure, Key, Operation, Step, Transaction};
 
 /// The commands since `MULTI`.
 #[derive(Debug, Default)]
@@ -107,20 +107,32 @@ impl Queue {
                 Transaction::MAX
             )));
         }
-        self.bytes += frame_bytes + steps.len() * STEP_BYTES;
-        if self.bytes > limits.max_frame_bytes {
-            let (found, max) = (self.bytes as u64, limits.max_frame_bytes as u64);
-            return Err(Refusal::too_big("the transaction", found, max));
-        }
+        self.hold(frame_bytes + steps.len() * STEP_BYTES, limits)?;
         self.commands.push(Queued::Steps(shape, steps.len()));
         self.steps.extend(steps);
         Ok(())
     }
 
     /// Keeps the reply of a command that needs no key.
-    pub(crate) fn add_reply(&mut self, reply: Bytes) {
-        self.bytes += reply.len() + STEP_BYTES;
+    ///
+    /// # Errors
+    /// If the transaction is too long.
+    pub(crate) fn add_reply(&mut self, reply: Bytes, limits: &Limits) -> Result<(), Refusal> {
+        self.hold(reply.len() + STEP_BYTES, limits)?;
         self.commands.push(Queued::Said(reply));
+        Ok(())
+    }
+
+    /// Counts bytes that it holds from now on.
+    fn hold(&mut self, bytes: usize, limits: &Limits) -> Result<(), Refusal> {
+        self.bytes += bytes;
+        match self.bytes > limits.max_frame_bytes {
+            true => {
+                let (found, max) = (self.bytes as u64, limits.max_frame_bytes as u64);
+                Err(Refusal::too_big("the transaction", found, max))
+            }
+            false => Ok(()),
+        }
     }
 
     /// The transaction, and what its answers become.
@@ -173,59 +185,34 @@ impl Watched {
     }
 }
 
-/// A `WATCH` under way.
+/// A `WATCH`: its keys, and why they could not be watched.
 #[derive(Debug)]
 pub(crate) struct Watching {
     keys: Vec<Key>,
-    missing: usize,
     failure: Option<Failure>,
 }
 
 impl Watching {
     pub(crate) fn new(keys: Vec<Key>) -> Watching {
-        Watching {
-            missing: keys.len(),
-            keys,
-            failure: None,
-        }
+        Watching { keys, failure: None }
     }
 
-    pub(crate) fn missing(&self) -> usize {
-        self.missing
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.missing == 0
-    }
-
-    /// A key was read.
-    pub(crate) fn take(
-        &mut self,
-        part: usize,
-        answer: Answer,
-        receipt: Option<Receipt>,
-        watched: &mut Watched,
-    ) {
-        self.missing -= 1;
-        let key = self.keys[part].compact();
-        let version = receipt.and_then(|receipt| receipt.version);
-        let condition = match (answer, version) {
-            (Answer::Value(None), _) => Condition::Absent,
-            (Answer::Value(Some(_)), Some(version)) => Condition::Version(version),
-            (Answer::Failed(failure), _) => {
-                watched.broken.get_or_insert_with(|| failure.to_string());
-                self.failure = Some(failure);
+    /// The versions were read, or could not be.
+    pub(crate) fn take(&mut self, answer: Answer, watched: &mut Watched) {
+        let failure = match answer {
+            Answer::Versions(versions) if versions.len() == self.keys.len() => {
+                for (key, version) in self.keys.iter().zip(versions) {
+                    watched.bytes += key.0.len() + STEP_BYTES;
+                    let condition = version.map_or(Condition::Absent, Condition::Version);
+                    watched.conditions.push((key.compact(), condition));
+                }
                 return;
             }
-            (answer, _) => {
-                let why = format!("a watched key was answered {answer:?}");
-                watched.broken.get_or_insert(why.clone());
-                self.failure = Some(Failure::Unavailable(why));
-                return;
-            }
+            Answer::Failed(failure) => failure,
+            _ => Failure::Unavailable("a server sent an answer that does not fit WATCH".to_string()),
         };
-        watched.bytes += key.0.len() + STEP_BYTES;
-        watched.conditions.push((key, condition));
+        watched.broken.get_or_insert_with(|| failure.to_string());
+        self.failure = Some(failure);
     }
 
     /// Writes the reply.

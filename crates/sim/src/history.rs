@@ -70,6 +70,7 @@ impl Record {
             Operation::Transact { transaction, .. } => {
                 format!("transaction of {} steps", transaction.steps.len())
             }
+            Operation::Watch { keys, .. } => format!("watch {} keys", keys.len()),
             Operation::ReadMany { keys, .. } => format!("get {} keys", keys.len()),
             Operation::Scan { .. } => "scan".into(),
             Operation::Count => "count".into(),

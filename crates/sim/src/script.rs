@@ -714,6 +714,7 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
         Answer::Computed(Computed::Number(number)) => text(Some(number)),
         Answer::Computed(Computed::Length(len)) => format!("{len} bytes"),
         Answer::NotComputed(why) => format!("not written: {why}"),
+        Answer::Versions(versions) => format!("{} versions", versions.len()),
         Answer::Transacted(None) => "not carried out: a condition does not hold".to_string(),
         Answer::Transacted(Some(steps)) => {
             let steps: Vec<String> = steps.iter().map(|step| answer_text(step, false)).collect();

@@ -120,7 +120,11 @@ impl Record {
                 (op, Some(key))
             }
             Operation::ReadMany { .. } => (Op::Snapshot, None),
-            Operation::Transact { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Transact { .. }
+            | Operation::Watch { .. }
+            | Operation::Scan { .. }
+            | Operation::Count
+            | Operation::First(_) => {
                 return None;
             }
         };

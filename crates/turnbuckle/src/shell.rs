@@ -28,7 +28,7 @@ use crate::{
 use bytes::Bytes;
 use lines::Lines;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::runtime::Runtime;
@@ -87,6 +87,7 @@ pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
         keyspace: None,
         sessions: BTreeMap::new(),
         context: None,
+        transactions: BTreeSet::new(),
     };
     say("Type a Redis command, such as SET greeting hello; 'help' lists what else there is.")?;
     loop {
@@ -137,6 +138,8 @@ struct Shell {
     sessions: BTreeMap<usize, Connection>,
     /// The causal context that the last `SIBLINGS` has returned.
     context: Option<Bytes>,
+    /// The sites at which a transaction is open or keys are watched.
+    transactions: BTreeSet<usize>,
 }
 
 impl Shell {
@@ -224,6 +227,7 @@ impl Shell {
         let command = &command[..];
         match self.ask(place, command) {
             Ok(reply) => {
+                self.note_transaction(place, &command[0], &reply);
                 if command
                     .first()
                     .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"))
@@ -280,6 +284,7 @@ impl Shell {
     }
 
     fn select(&mut self, keyspace: &str) -> Result<String, String> {
+        self.check_no_transaction()?;
         let keyspace = Bytes::copy_from_slice(keyspace.as_bytes());
         // If the keyspace is refused, that happens before any session has changed.
         self.open(self.here, Some(keyspace.clone()))?;
@@ -302,9 +307,34 @@ impl Shell {
         Ok(lines.join("\n"))
     }
 
+    /// Takes note of a command that begins or ends a transaction, or watches keys.
+    fn note_transaction(&mut self, place: usize, name: &Bytes, reply: &Value) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if (is("MULTI") || is("WATCH")) && !matches!(reply, Value::Error(_)) {
+            self.transactions.insert(place);
+        } else if is("EXEC") || is("DISCARD") || is("UNWATCH") || is("RESET") {
+            self.transactions.remove(&place);
+        }
+    }
+
+    fn check_no_transaction(&self) -> Result<(), String> {
+        match self
+            .transactions
+            .iter()
+            .find(|place| self.sessions.contains_key(place))
+        {
+            None => Ok(()),
+            Some(&place) => Err(format!(
+                "a transaction is open at site {}, or keys are watched there: EXEC, DISCARD or UNWATCH comes first",
+                self.sites[place].name
+            )),
+        }
+    }
+
     /// Continues the session at another site.
     fn move_to(&mut self, name: &str) -> Result<String, String> {
         let to = self.place_of(name).ok_or_else(|| self.no_site(name))?;
+        self.check_no_transaction()?;
         let token = match self.ask(self.here, &words_of("SESSION TOKEN"))? {
             Value::Bulk(token) => token,
             other => return Err(answer_in_words(&other)),

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, ConsensusProof, Failure, Key, Level, Levels, Micros, Operation, PlainRequest,
     Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step, Topology,
-    Transaction,
+    Transaction, VersionId,
 };
 
 const READS: &[Level] = &[
@@ -129,10 +129,21 @@ struct Open {
     level: Level,
     since: Micros,
     parts: Vec<Part>,
-    /// Whether it is a read of several keys.
-    is_many: bool,
+    /// What its parts make together.
+    wants: Wants,
     missing: usize,
     receipt: Option<Receipt>,
+}
+
+/// What the answers to the parts of an operation make together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    /// The answer of the only part.
+    One,
+    /// The values.
+    Values,
+    /// The versions.
+    Versions,
 }
 
 /// An operation on one key, or a transaction.
@@ -142,6 +153,8 @@ struct Part {
     /// The write or the transaction; `None` for a read.
     write: Option<Work>,
     value: Option<Bytes>,
+    /// The version that was read, if that has a value.
+    version: Option<VersionId>,
     /// The highest index that was known of the partition when it was asked for first.
     since_index: u64,
     /// Whether it may have been carried out.
@@ -436,7 +449,8 @@ impl DacianSession {
             Answer::Value(value) => {
                 part.is_answered = true;
                 self.seen.note(partition, &part.key, index, false);
-                part.value = value;
+                part.version = receipt.version.filter(|_| value.is_some());
+                part.value = value.filter(|_| open.wants != Wants::Versions);
             }
             answer if part.write.as_ref().is_some_and(|work| fits(work, &answer)) => {
                 let is_carried_out = !matches!(
@@ -463,10 +477,11 @@ impl DacianSession {
         if open.missing == 0
             && let Some(done) = self.open.remove(&tag)
         {
-            let mut values: Vec<Option<Bytes>> = done.parts.into_iter().map(|part| part.value).collect();
-            let answer = match done.is_many {
-                true => Answer::Values(values),
-                false => Answer::Value(values.pop().flatten()),
+            let mut parts = done.parts.into_iter();
+            let answer = match done.wants {
+                Wants::One => Answer::Value(parts.next().and_then(|part| part.value)),
+                Wants::Values => Answer::Values(parts.map(|part| part.value).collect()),
+                Wants::Versions => Answer::Versions(parts.map(|part| part.version).collect()),
             };
             cx.answer(tag, answer, done.receipt);
         }
@@ -504,6 +519,7 @@ impl Part {
             key,
             write,
             value: None,
+            version: None,
             since_index: 0,
             is_doubtful: false,
             server: None,
@@ -558,16 +574,16 @@ impl Session for DacianSession {
         operation: Operation,
         level: Level,
     ) {
-        let (parts, is_many) = match operation {
-            Operation::Get { key, .. } => (vec![Part::new(key, None)], false),
+        let (parts, wants) = match operation {
+            Operation::Get { key, .. } => (vec![Part::new(key, None)], Wants::One),
             Operation::Put {
                 key, value, options, ..
             } => {
                 let work = Work::One(PlainRequest::Put(key.clone(), value, level, options));
-                (vec![Part::new(key, Some(work))], false)
+                (vec![Part::new(key, Some(work))], Wants::One)
             }
             Operation::Transact { transaction, .. } => match self.key_of(&transaction) {
-                Ok(Some(key)) => (vec![Part::new(key, Some(Work::Many(transaction)))], false),
+                Ok(Some(key)) => (vec![Part::new(key, Some(Work::Many(transaction)))], Wants::One),
                 Ok(None) => return cx.answer(tag, Answer::Transacted(Some(Vec::new())), None),
                 Err(failure) => return cx.fail(tag, failure),
             },
@@ -576,7 +592,14 @@ impl Session for DacianSession {
             }
             Operation::ReadMany { keys, .. } => {
                 let parts = keys.into_iter().map(|key| Part::new(key, None));
-                (parts.collect(), true)
+                (parts.collect(), Wants::Values)
+            }
+            Operation::Watch { keys, .. } if keys.is_empty() => {
+                return cx.answer(tag, Answer::Versions(Vec::new()), None);
+            }
+            Operation::Watch { keys, .. } => {
+                let parts = keys.into_iter().map(|key| Part::new(key, None));
+                (parts.collect(), Wants::Versions)
             }
             Operation::Siblings { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
                 let why = "only the gateway carries this out";
@@ -590,7 +613,7 @@ impl Session for DacianSession {
             level,
             since: cx.now.monotonic,
             parts,
-            is_many,
+            wants,
             missing,
             receipt: None,
         };

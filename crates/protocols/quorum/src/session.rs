@@ -316,7 +316,11 @@ impl<B: Backend> Dials<B> {
                     self.begin(cx, (tag, part as u32), key, given, Work::Read);
                 }
             }
-            Operation::Transact { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Transact { .. }
+            | Operation::Watch { .. }
+            | Operation::Scan { .. }
+            | Operation::Count
+            | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }

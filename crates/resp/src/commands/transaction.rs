@@ -102,6 +102,11 @@ fn watch(call: &mut Call<'_>) -> Result<(), Refusal> {
             call.connection.state.keyspace
         )));
     }
+    if call.level_at_end(1)?.0.is_some() {
+        return Err(Refusal::usage(
+            "WATCH key [key ...]: its reads are at linearizable, and it takes no level",
+        ));
+    }
     let mut keys: Vec<Key> = Vec::new();
     for place in 1..call.len() {
         let key = call.key(place)?;
@@ -136,6 +141,33 @@ pub(super) const UNWATCH: Spec = Spec {
     ..PLAIN
 };
 
+/// The commands that a transaction can have.
+const QUEUED: [&str; 23] = [
+    "append",
+    "decr",
+    "decrby",
+    "del",
+    "echo",
+    "exists",
+    "get",
+    "getdel",
+    "getset",
+    "incr",
+    "incrby",
+    "incrbyfloat",
+    "mget",
+    "mset",
+    "ping",
+    "psetex",
+    "set",
+    "setex",
+    "setnx",
+    "setrange",
+    "strlen",
+    "type",
+    "unlink",
+];
+
 /// Executes a command between `MULTI` and `EXEC`: it is parsed, and kept.
 pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(), Refusal> {
     match spec.name {
@@ -143,12 +175,12 @@ pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(),
         name if !spec.takes(call.arguments) => Err(Refusal::arity(name)),
         // Nothing will be carried out.
         _ if !call.has_transactions()? || call.is_transaction_broken() => call.reply_queued(),
-        name if matches!(name, "ping" | "echo") || spec.keys.count(call.len()) > 0 => {
+        name if QUEUED.contains(&name) => {
             call.is_queued = true;
             (spec.run)(call)
         }
         name => Err(Refusal::err(format_args!(
-            "'{name}' cannot be used between MULTI and EXEC: it is about the connection or the server, and not about keys"
+            "'{name}' cannot be used between MULTI and EXEC"
         ))),
     }
 }

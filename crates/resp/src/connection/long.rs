@@ -89,8 +89,8 @@ impl Connection {
                 reads.is_complete()
             }
             SlotState::Watch(watching) => {
-                watching.take(part, answer, receipt, &mut self.state.watched);
-                watching.is_complete()
+                watching.take(answer, &mut self.state.watched);
+                true
             }
             SlotState::One(_) | SlotState::Ready(_) | SlotState::Taken => {
                 unreachable!("the caller has looked")

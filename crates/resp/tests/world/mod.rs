@@ -221,6 +221,14 @@ impl World {
                     },
                 }
             }
+            Operation::Watch { keys, .. } => {
+                let failing = keys.iter().find_map(|key| self.failing.get(key));
+                if let Some(failure) = failing {
+                    return (Answer::Failed(failure.clone()), None);
+                }
+                let version = |key| map.get(key).map(|(_, version)| *version);
+                Answer::Versions(keys.iter().map(version).collect())
+            }
             Operation::Transact { transaction, .. } => {
                 let failing = transaction.keys().find_map(|key| self.failing.get(key));
                 if let Some(failure) = failing {
@@ -317,6 +325,11 @@ impl Backend for World {
             return None;
         }
         Some(answered)
+    }
+
+    fn refusal(&self, door: DoorId, operation: &Operation) -> Option<Failure> {
+        let keyspace = &self.doors[&door].keyspace;
+        descriptor(keyspace).refusal(keyspace, operation)
     }
 
     fn has_transactions(&self, door: DoorId) -> bool {

@@ -53,7 +53,7 @@ impl From<&Operation> for OperationKind {
             Operation::Put { value: Some(_), .. } => OperationKind::Put,
             Operation::Put { value: None, .. } => OperationKind::Delete,
             Operation::Transact { .. } => OperationKind::Transact,
-            Operation::ReadMany { .. } => OperationKind::ReadMany,
+            Operation::ReadMany { .. } | Operation::Watch { .. } => OperationKind::ReadMany,
             Operation::Scan { .. } => OperationKind::Scan,
             Operation::Count => OperationKind::Count,
             Operation::First(first) => OperationKind::from(&first.operation),

@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, DoorId, Key, Operation, SiteId, Vector, Wanted};
+use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Operation, SiteId, Vector, Wanted};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
@@ -65,6 +65,10 @@ impl Backend for LoopBackend<'_> {
         let default = Wanted::Level(self.event_loop.levels[keyspace].read);
         let mut levels = level.unwrap_or(&default).levels();
         !levels.any(|level| level.promise().makes_snapshots())
+    }
+
+    fn refusal(&self, door: DoorId, operation: &Operation) -> Option<Failure> {
+        self.event_loop.gateway.borrow().refusal(door, operation)
     }
 
     fn has_transactions(&self, door: DoorId) -> bool {

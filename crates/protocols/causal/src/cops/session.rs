@@ -206,6 +206,7 @@ impl CopsSession {
             }
             Operation::Siblings { .. }
             | Operation::Transact { .. }
+            | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::First(_) => {

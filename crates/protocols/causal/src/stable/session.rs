@@ -206,6 +206,7 @@ impl<R: Rules> Session for TimedSession<R> {
             }
             Operation::Siblings { .. }
             | Operation::Transact { .. }
+            | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::First(_) => {
