@@ -311,6 +311,11 @@ impl Node {
         self.shared.copies_placed.load(Ordering::Relaxed)
     }
 
+    /// The rows of full copies of peers that have arrived here, in bytes.
+    pub fn copy_bytes_received(&self) -> u64 {
+        self.shared.copy_bytes_received.load(Ordering::Relaxed)
+    }
+
     /// The number of partitions of this node whose missing rows are back.
     pub fn partitions_repaired(&self) -> u64 {
         self.shared.partitions_repaired.load(Ordering::Relaxed)

@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     pub deletes_left: AtomicBool,
     /// The number of full copies that were put in place.
     pub copies_placed: AtomicU64,
+    /// The rows of full copies that have arrived, in bytes.
+    pub copy_bytes_received: AtomicU64,
     /// The number of partitions whose missing rows are back.
     pub partitions_repaired: AtomicU64,
     /// The size of the versions that peers have restored and no lane has taken in yet, in bytes.
@@ -162,6 +164,7 @@ impl Shared {
             free_bytes: AtomicU64::new(u64::MAX),
             deletes_left: AtomicBool::new(false),
             copies_placed: AtomicU64::new(0),
+            copy_bytes_received: AtomicU64::new(0),
             partitions_repaired: AtomicU64::new(0),
             returned_bytes: Arc::default(),
         }

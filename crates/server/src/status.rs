@@ -47,6 +47,9 @@ pub struct Status {
     pub clock: ClockStatus,
     /// How many full copies of peers' data it has put in place so far.
     pub copies_received_total: u64,
+    /// How many bytes of rows of such copies have arrived so far.
+    #[serde(default)]
+    pub copy_bytes_received_total: u64,
     /// How many partitions got back from other sites what a disk had damaged, since the node was opened.
     #[serde(default)]
     pub partitions_repaired_total: u64,

@@ -1,6 +1,7 @@
 //! Full copies: asked of peers, arriving from one of them, and put in place here.
 use super::Lane;
 use crate::entry;
+use std::sync::atomic::Ordering;
 use turnbuckle_core::{BadFrame, Chain, Hlc, Key, Now, Protocol, ReplicaId};
 use turnbuckle_replication::{
     CopyBeginFrame, CopyIn, CopyRowsFrame, CopyState, ReceivedRecord, ResumeFrame, StreamBody,
@@ -117,6 +118,8 @@ impl<P: Protocol> Lane<P> {
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
             let bytes = entry.len();
+            let received = &self.env.shared().copy_bytes_received;
+            received.fetch_add(bytes as u64, Ordering::Relaxed);
             let (key, version) = entry::decode_entry(entry, self.env.topology())?;
             not_beyond(horizon, entry::newest(&version))?;
             staged.extend(self.rows.arriving.take(key, version, bytes)?);

@@ -390,6 +390,12 @@ fn storage(text: &mut Exposition, status: &Status) {
         "Full copies of other replicas' data that the node has put in place.",
         status.copies_received_total as f64,
     );
+    family(
+        "turnbuckle_copy_bytes_received_total",
+        Kind::Counter,
+        "Rows of full copies that have arrived, in bytes.",
+        status.copy_bytes_received_total as f64,
+    );
     if let Some(free) = status.disk_free_bytes {
         family(
             "turnbuckle_disk_free_bytes",

@@ -677,6 +677,7 @@ impl AdminSource for Host {
                 jumps_total: jumps.total,
             },
             copies_received_total: self.node.copies_placed(),
+            copy_bytes_received_total: self.node.copy_bytes_received(),
             partitions_repaired_total: self.node.partitions_repaired(),
             checkpoint: CheckpointStatus {
                 running: checkpoints.running,
