@@ -24,7 +24,7 @@ pub(crate) struct Queue {
 /// A command in a transaction, and what becomes its reply.
 #[derive(Debug)]
 pub(crate) enum Queued {
-    /// The answers of so many steps.
+    /// The answers of this number of steps.
     Steps(Shape, usize),
     /// It needs no key. This is its reply.
     Said(Bytes),

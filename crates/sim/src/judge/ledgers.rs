@@ -209,7 +209,7 @@ impl Ledger {
         match (least..=self.ids_asked).contains(&id) {
             true => Ok(()),
             false => Err(format!(
-                "an id is {id}, and must be from {least} to {}: so many were drawn and asked for",
+                "an id is {id}, and must be at least {least}, because lower ones were drawn before, and at most {}, the number of ids that were asked for",
                 self.ids_asked
             )),
         }
