@@ -176,6 +176,7 @@ impl Bench<'_> {
             clients: self.clients(),
             pipeline: usize::from(self.arguments.pipeline),
             timeout_ns: nanos(self.arguments.timeout),
+            retry_ns: self.arguments.retry.map_or(0, nanos),
             roams: self.arguments.session == SessionKind::Roam,
             arrival: self.workload().arrival,
             run: run.clone(),

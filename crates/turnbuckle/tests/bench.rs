@@ -328,6 +328,77 @@ fn a_lost_connection_leaves_its_operations_unknown_and_begins_a_new_session() {
     }
 }
 
+#[test]
+fn what_fails_in_a_way_that_passes_is_tried_again_until_it_succeeds() {
+    for pipeline in ["1", "8"] {
+        let (report, records) = run(
+            &serve(|n| match n % 100 {
+                7 => Behaviour::Error("TIMEOUT it may have happened"),
+                13 | 14 | 15 => Behaviour::Error("UNAVAILABLE it has not happened"),
+                79 => Behaviour::HangUp,
+                _ => Behaviour::Good,
+            }),
+            &["--retry", "1m", "--pipeline", pipeline],
+        );
+        assert_eq!(report["errors"], serde_json::json!({}));
+        // As without any failure: each read-modify-write is two.
+        let operations = report["operations"].as_u64().expect("a number");
+        assert!((2_500..2_700).contains(&operations), "{operations}");
+        let retries = |word: &str| report["retries"][word].as_u64().expect("a number");
+        let unknown = count(&records, |record| record.status == Status::Unknown);
+        let refused = count(&records, |record| record.status == Status::Fail);
+        // The trace has the tries of the load phase, too; the report has not.
+        let (timeouts, lost) = (retries("TIMEOUT"), retries("CONNECTION"));
+        assert!(timeouts >= 20 && lost >= 20, "{report}");
+        assert!(
+            (timeouts + lost..timeouts + lost + 20).contains(&unknown),
+            "{unknown}: {report}"
+        );
+        assert!(
+            (retries("UNAVAILABLE")..retries("UNAVAILABLE") + 4).contains(&refused),
+            "{refused}: {report}"
+        );
+    }
+}
+
+#[test]
+fn a_client_that_retries_goes_to_the_next_target_when_its_connection_is_lost() {
+    let store = Store::new(|_| Behaviour::Good, None);
+    // It breaks after the load phase, which has 20 writes at both targets, and a read of each key at each target.
+    let breaks = store.site(|n| {
+        if n < 60 {
+            Behaviour::Good
+        } else {
+            Behaviour::HangUp
+        }
+    });
+    let (report, _) = run(&[store.serve(), breaks.serve()].join(","), &["--retry", "1m"]);
+    assert_eq!(report["errors"], serde_json::json!({}));
+    // Two of the four clients are connected to it. They leave it for good.
+    assert_eq!(report["retries"]["CONNECTION"], 2);
+    assert_eq!(breaks.count.load(Ordering::Relaxed), 60 + 2);
+}
+
+#[test]
+fn nothing_is_tried_again_for_ever_or_that_can_never_succeed() {
+    let refuses: Behaviours = |n| match n {
+        0..100 => Behaviour::Good,
+        _ => Behaviour::Error("UNAVAILABLE it has not happened"),
+    };
+    let is_wrong: Behaviours = |n| match n % 2 {
+        _ if n < 100 => Behaviour::Good,
+        0 => Behaviour::Error("ERR wrong"),
+        _ => Behaviour::Good,
+    };
+    let more = ["--for", "100ms", "--retry", "50ms"];
+    let (report, _) = run(&serve(refuses), &more);
+    assert!(report["errors"]["UNAVAILABLE"].as_u64() > Some(0), "{report}");
+    assert!(report["retries"]["UNAVAILABLE"].as_u64() > Some(0), "{report}");
+    let (report, _) = run(&serve(is_wrong), &more);
+    assert!(report["errors"]["ERR"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["retries"], serde_json::json!({}));
+}
+
 /// Whoever roams finds every third server busy with something else. Whether it hangs up or refuses the session: what stands
 /// in the trace as one client was one session of the server's, and only who was refused began another one.
 #[test]

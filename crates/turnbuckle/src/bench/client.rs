@@ -7,12 +7,22 @@
 //!     `------------------------- a lane is idle again ------------------'
 //! ```
 //!
+//! With `--retry`, an operation that failed in a way that passes goes back to its lane, and is tried again:
+//!
+//! ```text
+//!   finish ----> again (per lane, after a pause) ----> flight, on the connection that there is then
+//! ```
+//!
+//! Each try is a record of its own in the trace. A write is tried again with a fresh value: the try before it may have happened, or may
+//! still happen, and the checker has to tell the two apart.
+//!
 //! A client has `--pipeline` *lanes*. A lane has one operation under way at most, so what happens on a lane is a session of
 //! its own in the trace: operations of one session may not overlap there. A connection that is lost ends its sessions; what
 //! was under way may or may not have happened.
 
 use super::{
     alarm::Alarm,
+    errors,
     shared::Shared,
     source::{Job, Next, Source},
     tally::Finished,
@@ -46,6 +56,8 @@ pub(crate) struct Client {
     /// Free lanes, each with the time when it became free. These times never fall from front to back, because answers come in order.
     idle: VecDeque<(u64, usize)>,
     flight: VecDeque<Flight>,
+    /// Operations that are to be tried again, at most one on each lane, in the order in which their last tries ended.
+    again: VecDeque<Again>,
 }
 
 /// An operation under way.
@@ -54,6 +66,29 @@ struct Flight {
     job: Job,
     lane: usize,
     sent_ns: u64,
+    tries: Tries,
+}
+
+/// The tries of an operation before this one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tries {
+    count: u32,
+    /// When the first was sent; `None` if there was none.
+    first_ns: Option<u64>,
+}
+
+/// An operation that waits for its next try.
+#[derive(Debug)]
+struct Again {
+    job: Job,
+    lane: usize,
+    tries: Tries,
+    /// When the last try ended.
+    ended_ns: u64,
+    /// When the next may be sent.
+    due_ns: u64,
+    /// How the last try ended, in one word.
+    word: String,
 }
 
 /// How an operation ended.
@@ -111,6 +146,7 @@ impl Client {
             chance,
             idle: VecDeque::new(),
             flight: VecDeque::new(),
+            again: VecDeque::new(),
             shared,
             id,
             generator,
@@ -141,9 +177,9 @@ impl Client {
             }
             let wait = self.fill(&mut source);
             let until_ns = match wait {
-                Wait::Done if self.flight.is_empty() => break None,
-                Wait::Done => None,
-                Wait::For(until_ns) => until_ns,
+                Wait::Done if self.flight.is_empty() && self.again.is_empty() => break None,
+                Wait::Done => self.next_try_ns(),
+                Wait::For(until_ns) => [until_ns, self.next_try_ns()].into_iter().flatten().min(),
             };
             let went_well = if self.should_move() && self.flight.is_empty() {
                 self.move_on().await
@@ -159,6 +195,7 @@ impl Client {
                 self.lose(&trouble, &mut source);
             }
         };
+        self.give_up();
         self.count_unsent(&source);
         Over {
             client: self,
@@ -169,6 +206,11 @@ impl Client {
     /// Sends what is due, as far as lanes are free.
     fn fill(&mut self, source: &mut Source) -> Wait {
         let now_ns = self.shared.clock.now_ns();
+        while self.again.front().is_some_and(|again| again.due_ns <= now_ns)
+            && let Some(again) = self.again.pop_front()
+        {
+            self.send(again.job, again.lane, again.ended_ns, again.tries);
+        }
         while let Some(&(idle_ns, lane)) = self.idle.front()
             && !self.should_move()
         {
@@ -178,7 +220,7 @@ impl Client {
                     if let Some(left) = &mut self.steps_here {
                         *left = left.saturating_sub(1);
                     }
-                    self.send(job, lane, idle_ns);
+                    self.send(job, lane, idle_ns, Tries::default());
                 }
                 Next::At(at_ns) => return Wait::For(Some(at_ns)),
                 Next::Nothing => return Wait::Done,
@@ -189,14 +231,19 @@ impl Client {
 
     /// Queues an operation on a lane that has been free since `idle_ns`. In a trace, equal times overlap, so it begins at
     /// least a nanosecond later.
-    fn send(&mut self, job: Job, lane: usize, idle_ns: u64) {
+    fn send(&mut self, job: Job, lane: usize, idle_ns: u64, tries: Tries) {
         let sent_ns = self.shared.clock.now_ns().max(idle_ns.saturating_add(1));
         let connection = self.connection.as_mut().expect("only a connected client sends");
         match &job.value {
             None => connection.send(&[&b"GET"[..], &job.key]),
             Some(value) => connection.send(&[&b"SET"[..], &job.key, value]),
         }
-        self.flight.push_back(Flight { job, lane, sent_ns });
+        self.flight.push_back(Flight {
+            job,
+            lane,
+            sent_ns,
+            tries,
+        });
     }
 
     /// Waits until something arrives, the next operation is due, the oldest operation has taken too long, or the run is to end.
@@ -254,7 +301,15 @@ impl Client {
         now_ns: u64,
         source: &mut Source,
     ) {
-        let Flight { job, lane, sent_ns } = flight;
+        if let Some(again) = self.again(&flight, &end, now_ns) {
+            self.shared.tally.borrow_mut().retry(&again.word);
+            self.record(&flight.job, flight.lane, flight.sent_ns, end, receipt, now_ns);
+            self.again.push_back(again);
+            return;
+        }
+        let Flight {
+            job, lane, sent_ns, ..
+        } = flight;
         let is_done = matches!(end, End::Done(_));
         self.count(&job, &end, now_ns);
         if let Some(record) = job.record {
@@ -274,11 +329,54 @@ impl Client {
                     intended_ns: now_ns,
                     ..job
                 };
-                self.send(write, lane, now_ns);
+                self.send(write, lane, now_ns, Tries::default());
             }
             _ => self
                 .idle
                 .push_back((now_ns.saturating_add(self.think_ns()), lane)),
+        }
+    }
+
+    /// The next try of an operation that ended so. `None` if there is to be none.
+    fn again(&mut self, flight: &Flight, end: &End, now_ns: u64) -> Option<Again> {
+        let word = match end {
+            End::Error(word, _) if errors::passes(word) => word.clone(),
+            End::Lost(word) => (*word).to_owned(),
+            _ => return None,
+        };
+        let first_ns = flight.tries.first_ns.unwrap_or(flight.sent_ns);
+        let pause_ns = (Client::MIN_PAUSE_NS << flight.tries.count.min(7)).min(Client::MAX_PAUSE_NS);
+        // Half of the pause is random, so that not all clients try again at the same time.
+        let due_ns = now_ns.saturating_add(pause_ns / 2 + self.chance.below(pause_ns / 2));
+        let until_ns = first_ns.saturating_add(self.shared.retry_ns);
+        if due_ns > until_ns || *self.stop.borrow() {
+            return None;
+        }
+        let mut job = flight.job.clone();
+        job.value = job.value.map(|_| self.generator.next_value());
+        Some(Again {
+            job,
+            lane: flight.lane,
+            tries: Tries {
+                count: flight.tries.count + 1,
+                first_ns: Some(first_ns),
+            },
+            ended_ns: now_ns,
+            due_ns,
+            word,
+        })
+    }
+
+    /// When the next operation may be tried again. The pauses differ, so it need not be the first of them that is due first; that one only
+    /// waits a little longer.
+    fn next_try_ns(&self) -> Option<u64> {
+        self.again.front().map(|again| again.due_ns)
+    }
+
+    /// There will be no connection any more: what waits for its next try has failed as its last try did.
+    fn give_up(&mut self) {
+        for again in self.again.drain(..) {
+            self.shared.tally.borrow_mut().error(&again.word);
         }
     }
 
@@ -351,13 +449,14 @@ impl Client {
             Trouble::Refused(_) | Trouble::Broken(_) => "CONNECTION",
         };
         self.connection = None;
-        while let Some(mut flight) = self.flight.pop_front() {
-            // There is no connection to send it to.
-            flight.job.then = None;
+        while let Some(flight) = self.flight.pop_front() {
             self.finish(flight, End::Lost(word), None, now_ns, source);
         }
         self.token = None;
         self.sessions_lost += 1;
+        if self.shared.retry_ns > 0 {
+            self.target = self.elsewhere();
+        }
     }
 
     /// Connects again, with ever longer pauses, until the phase is over.
@@ -376,23 +475,36 @@ impl Client {
             };
             let now_ns = self.shared.clock.now_ns();
             let is_timed = self.shared.end_ns.get().is_some();
-            if self.shared.is_over(now_ns) || (!is_timed && now_ns >= patience_ns) {
+            let is_over = self.shared.is_over(now_ns) && !self.may_try_again(now_ns);
+            if is_over || (!is_timed && now_ns >= patience_ns) {
                 return Err(trouble);
             }
             // If the target refuses the session, a new one begins. If the target cannot be reached, the session is kept.
             if matches!(trouble, Trouble::Refused(_)) && self.token.take().is_some() {
                 self.sessions_lost += 1;
             }
-            if self.shared.roams {
+            if self.shared.roams || self.shared.retry_ns > 0 {
                 self.target = self.elsewhere();
             }
             // Half of the pause is random, so that not all clients connect at the same time.
             let jittered_ns = pause_ns / 2 + self.chance.below(pause_ns / 2);
             let until_ns = now_ns.saturating_add(jittered_ns);
-            self.pause(until_ns.min(self.shared.end_ns.get().unwrap_or(u64::MAX)))
-                .await;
+            let end_ns = self.shared.end_ns.get().filter(|_| self.again.is_empty());
+            self.pause(until_ns.min(end_ns.unwrap_or(u64::MAX))).await;
             pause_ns = (pause_ns * 2).min(Client::MAX_PAUSE_NS);
         }
+    }
+
+    /// Whether an operation waits for a try that may still begin.
+    fn may_try_again(&self, now_ns: u64) -> bool {
+        let until_ns = |again: &Again| {
+            again
+                .tries
+                .first_ns
+                .unwrap_or(0)
+                .saturating_add(self.shared.retry_ns)
+        };
+        !*self.stop.borrow() && self.again.iter().any(|again| until_ns(again) > now_ns)
     }
 
     async fn pause(&mut self, until_ns: u64) {

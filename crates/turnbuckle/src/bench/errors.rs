@@ -35,6 +35,11 @@ const WORDS: [(&str, &str); 8] = [
 
 const ANY_WORD: &str = "the server refused it with an error that begins with this word; it did not happen";
 
+/// Whether an operation that ended so may succeed when it is tried again: the server, the group or the network may be well by then.
+pub(super) fn passes(word: &str) -> bool {
+    ["TIMEOUT", "UNAVAILABLE", "LOADING"].contains(&word)
+}
+
 /// What a word in `errors` means.
 pub(super) fn meaning(word: &str) -> &'static str {
     let known = WORDS.iter().find(|(known, _)| *known == word);

@@ -72,6 +72,11 @@ pub(crate) struct Arguments {
     /// Whether a client stays with its server, or takes its session to another one now and then
     #[arg(long, default_value = "sticky", value_name = "KIND")]
     pub(crate) session: SessionKind,
+    /// Try an operation again that ended in TIMEOUT, UNAVAILABLE or without an answer, until this long after its first try; if the connection
+    /// is lost, at the next target. Latency counts from the first try, and each try is an operation of its own in a trace
+    /// [default: no second try]
+    #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
+    pub(crate) retry: Option<Duration>,
     /// Print one JSON object with latencies in microseconds
     #[arg(long)]
     pub(crate) json: bool,

@@ -14,6 +14,7 @@ pub(crate) struct Report {
     read: Summary,
     write: Summary,
     errors: BTreeMap<String, u64>,
+    retries: BTreeMap<String, u64>,
     receipts: ReceiptSummary,
     /// Traced reads of values that this run did not write.
     reads_from_before: u64,
@@ -41,6 +42,7 @@ impl Report {
             read: numbers.reads.summary(),
             write: numbers.writes.summary(),
             errors: numbers.errors.clone(),
+            retries: numbers.retries.clone(),
             receipts: numbers.receipts.summary(),
             reads_from_before: numbers.reads_from_before,
             reads: numbers.reads.count(),
@@ -86,6 +88,9 @@ impl fmt::Display for Report {
         if !self.errors.is_empty() {
             writeln!(f, "errors: {}", counts(&self.errors))?;
             write!(f, "{}", explained(self.errors.keys().map(String::as_str)))?;
+        }
+        if !self.retries.is_empty() {
+            writeln!(f, "tried again after: {}", counts(&self.retries))?;
         }
         let receipts = &self.receipts;
         if receipts.recorded > 0 {
@@ -182,6 +187,7 @@ mod tests {
                 "read",
                 "reads_from_before",
                 "receipts",
+                "retries",
                 "throughput",
                 "write"
             ]

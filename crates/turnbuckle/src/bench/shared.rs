@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) pipeline: usize,
     /// How long an answer may take.
     pub(crate) timeout_ns: u64,
+    /// For how long, from its first try, an operation that failed is tried again. 0: not at all.
+    pub(crate) retry_ns: u64,
     pub(crate) roams: bool,
     pub(crate) arrival: Arrival,
     /// A tag that distinguishes the sessions of this run from those of other runs that are checked together with it.

@@ -32,6 +32,8 @@ pub(crate) struct Numbers {
     pub(crate) reads: Latencies,
     pub(crate) writes: Latencies,
     pub(crate) errors: BTreeMap<String, u64>,
+    /// How many operations were tried again after an error that begins with this word. They are not in `errors`.
+    pub(crate) retries: BTreeMap<String, u64>,
     pub(crate) receipts: Receipts,
     /// Traced reads of values that this run did not write.
     pub(crate) reads_from_before: u64,
@@ -89,6 +91,11 @@ impl Tally {
     /// An operation ended with an error whose first word is this.
     pub(crate) fn error(&mut self, word: &str) {
         count(&mut self.numbers.errors, word);
+    }
+
+    /// An operation is tried again after an error whose first word is this.
+    pub(crate) fn retry(&mut self, word: &str) {
+        count(&mut self.numbers.retries, word);
     }
 
     /// This number of operations of an open loop were due and were not sent.
