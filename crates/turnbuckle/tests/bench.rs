@@ -334,7 +334,7 @@ fn what_fails_in_a_way_that_passes_is_tried_again_until_it_succeeds() {
         let (report, records) = run(
             &serve(|n| match n % 100 {
                 7 => Behaviour::Error("TIMEOUT it may have happened"),
-                13 | 14 | 15 => Behaviour::Error("UNAVAILABLE it has not happened"),
+                13..=15 => Behaviour::Error("UNAVAILABLE it has not happened"),
                 79 => Behaviour::HangUp,
                 _ => Behaviour::Good,
             }),
