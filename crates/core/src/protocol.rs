@@ -322,6 +322,8 @@ impl Membership {
 /// What a replica knows of the leader and the members of its partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupStatus {
+    /// The replicas that may be its members: those of the partition, or of the partition at one site.
+    pub replicas: ReplicaSet,
     /// The leader that it follows, or itself.
     pub leader: Option<ReplicaId>,
     /// The term.

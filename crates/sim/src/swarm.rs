@@ -130,6 +130,15 @@ impl Draw {
         self.placed_for(protocol)
     }
 
+    /// The same world with this number of members of each partition at each site, on nodes of their own.
+    #[must_use]
+    pub fn with_members(mut self, members: Members) -> Draw {
+        let world = &mut self.world;
+        world.nodes_per_site = world.nodes_per_site.max(usize::from(members.max()));
+        world.members = members;
+        self
+    }
+
     fn placed_for(mut self, protocol: Descriptor) -> Draw {
         let mut random = of_placement(self.world.seed);
         // Worlds that depend on one node of each site stay as they are.

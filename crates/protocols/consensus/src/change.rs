@@ -4,9 +4,10 @@ use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Computed, Hlc, Key, NotComputed, PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet,
-    SessionId, Step, Unmet, Version, VersionId,
+    Computed, Hlc, Key, NotComputed, PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet, Step,
+    Unmet, Version, VersionId,
 };
+use turnbuckle_raft::OperationName;
 
 /// The effects of an operation or of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -92,23 +93,6 @@ pub(crate) struct Found {
     /// Its newest version, which may be a delete.
     pub id: Option<VersionId>,
     pub value: Option<Bytes>,
-}
-
-/// An operation, by its session and the session's number for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct OperationName {
-    /// The session.
-    pub session: u64,
-    /// Its number for the operation.
-    pub tag: u64,
-}
-
-impl OperationName {
-    /// An operation of a session.
-    pub fn new(session: SessionId, tag: u64) -> OperationName {
-        let session = session.0;
-        OperationName { session, tag }
-    }
 }
 
 /// Carries steps out, one after the other: each finds what those before it have put.

@@ -41,7 +41,7 @@
 //! client is told. Replicas put it, whatever they have. So an entry may be applied to rows that are newer than itself, as they are after a full copy, and nothing goes wrong.
 //!
 //! **A write that is asked for again.** If an answer is lost, the session asks again, with the same number; and the first request may still come, to another leader. A leader's log has every entry that is or may be
-//! committed. So the leader looks each write up there (`sessions.rs`), and finds it, or knows that it never happened. A write is never carried out twice. If entries among which it may be are dropped already, it is
+//! committed. So the leader looks each write up there ([`turnbuckle_raft::sessions`]), and finds it, or knows that it never happened. A write is never carried out twice. If entries among which it may be are dropped already, it is
 //! not carried out.
 //!
 //! **Caveats.** A data directory that is replaced by an old copy of itself is not noticed. docs/decisions/0012-raft.md has what is not built.
@@ -52,7 +52,6 @@ mod reads;
 mod replica;
 mod request;
 mod session;
-mod sessions;
 mod writes;
 pub use config::{Bugs, DacianConfig};
 pub use message::Message;

@@ -4,7 +4,6 @@ use crate::config::{BUGS, DacianConfig, PARAMETERS};
 use crate::message::{Body, Message};
 use crate::reads::Fresh;
 use crate::request::{Outcome, Request, Response, Work};
-use crate::sessions::Sessions;
 use crate::writes::{Ahead, note_ahead};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use turnbuckle_core::{
     MemberRefusal, Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol,
     Reading, Recovered, ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
-use turnbuckle_raft::{Group, RaftMessage, Role};
+use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
 /// The name of [`Dacian::floor`] beside the journal.
 const FLOOR: &str = "dacian.floor";
@@ -437,6 +436,7 @@ impl Protocol for Dacian {
     fn group(&self) -> Option<GroupStatus> {
         let members = self.group.members();
         Some(GroupStatus {
+            replicas: self.replicas,
             leader: self.group.leader(),
             term: self.group.term(),
             committed: self.group.committed(),

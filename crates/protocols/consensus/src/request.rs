@@ -1,10 +1,11 @@
 //! What a session asks of a replica, and what it is told.
-use crate::change::{Index, OperationName};
+use crate::change::Index;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
     BadFrame, Basis, Hlc, Key, Level, Meta, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, Transaction,
     Wire,
 };
+use turnbuckle_raft::OperationName;
 
 /// What a session asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

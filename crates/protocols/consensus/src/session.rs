@@ -12,7 +12,6 @@
 //!
 //! **Asking again.** If there is no leader, or an answer is lost, the session asks again until its patience ends. It asks with the same name, so that a leader that finds the operation in its log does not
 //! carry it out twice ([`crate`]). If the last that it heard of a write was nothing, the client is told that the write may have happened.
-use crate::change::OperationName;
 use crate::config::DacianConfig;
 use crate::replica::Dacian;
 use crate::request::{Outcome, Request, Response, Work};
@@ -23,6 +22,7 @@ use turnbuckle_core::{
     Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step, Topology,
     Transaction, VersionId,
 };
+use turnbuckle_raft::OperationName;
 
 const READS: &[Level] = &[
     Level::Linearizable,

@@ -6,14 +6,14 @@
 //! A transaction is one entry, with the effects of all its steps. They are computed together, and applied together.
 //!
 //! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
-use crate::change::{self, Change, OperationName, TooLarge};
+use crate::change::{self, Change, TooLarge};
 use crate::replica::{Cx, Dacian, Waiting};
 use crate::request::{Outcome, Request, Response};
-use crate::sessions::Found;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, VersionId};
-use turnbuckle_raft::{Proposed, Role};
+use turnbuckle_raft::sessions::Found;
+use turnbuckle_raft::{OperationName, Proposed, Role};
 
 /// What a key will have when an entry is applied.
 pub(crate) struct Ahead {

@@ -41,8 +41,8 @@ impl Group {
     // ---- dropped ----------------------------------------------------------------------------------------------
 
     /// Drops applied entries, but the last `keep`, and fewer if they take more than 64 MiB. What followers that take full copies will need is kept longer, up to eight times as many bytes. Entries are
-    /// dropped many at a time.
-    pub fn purge<P: Protocol>(&mut self, cx: &mut Context<'_, P>, keep: u64) {
+    /// dropped many at a time. Returns whether that was so: then it is kept how far entries are applied, as in [`Group::note`].
+    pub fn purge<P: Protocol>(&mut self, cx: &mut Context<'_, P>, keep: u64) -> bool {
         let (journal, applied) = (cx.journal(), self.applied.index);
         let first = journal.first();
         if journal.bytes() > KEPT_BYTES * FOR_COPIES {
@@ -71,13 +71,14 @@ impl Group {
         }
         let until = until.min(fed);
         if until <= first {
-            return;
+            return false;
         }
         // After a restart the entries begin behind what is applied, or before.
         self.note_applied(cx);
         let before = self.node.mut_store().purge(until);
         cx.put_named(PURGED, before.encode());
         cx.purge(until);
+        true
     }
 
     /// A follower is to take a full copy, which has the effects of everything up to this entry or a later one.

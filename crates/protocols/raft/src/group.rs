@@ -120,6 +120,8 @@ pub struct Group {
     pub(crate) memory: Memory,
     /// Whether another replica had lost its promises when this one asked for its own.
     pub(crate) lost_for_good: bool,
+    /// Whether the group may begin anew if nobody has what its only voter had.
+    pub(crate) begins_anew: bool,
     /// When each of the others was heard last, by their names.
     pub(crate) heard: BTreeMap<u64, Micros>,
     /// Messages to be sent behind everything that was staged so far.
@@ -240,6 +242,7 @@ impl Group {
             applied,
             memory,
             lost_for_good: false,
+            begins_anew: false,
             heard: BTreeMap::new(),
             to_send: Vec::new(),
             wanted_copy: None,
@@ -261,6 +264,13 @@ impl Group {
         };
         group.choose_timeout();
         group
+    }
+
+    /// What the group had is elsewhere, too: so a voter that was the only one, and has lost its directory, may begin a new log. Without that it waits for ever.
+    #[must_use]
+    pub fn beginning_anew(mut self) -> Group {
+        self.begins_anew = true;
+        self
     }
 
     /// The replica starts. It may have heard a leader just before it was stopped, and that leader may count on its vote.
@@ -314,6 +324,9 @@ impl Group {
     /// A tick has passed. Call [`Group::handle_ready`] after it.
     pub fn tick(&mut self, now: Micros) {
         self.ask_others();
+        if self.known.replicas.len() == 1 {
+            self.look_at_answers(now);
+        }
         let raft = &self.node.raft;
         let would_campaign =
             self.role() != Role::Leader && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
@@ -650,8 +663,9 @@ impl Group {
         self.committed.pop_front()
     }
 
-    /// Everything up to this entry is applied, and staged.
-    pub fn note<P: Protocol>(&mut self, cx: &mut Context<'_, P>, entry: &Committed) {
+    /// Everything up to this entry is applied, and staged. Returns whether that is kept now: after a restart, entries behind the last one that was kept are applied once more.
+    /// A protocol that keeps a state of its own stages it whenever this is true: then the two fit each other.
+    pub fn note<P: Protocol>(&mut self, cx: &mut Context<'_, P>, entry: &Committed) -> bool {
         self.applied = Noted {
             index: entry.at.index,
             term: entry.at.term,
@@ -661,11 +675,13 @@ impl Group {
         if changes_members {
             self.apply_change(cx, entry);
         }
-        // Whatever is not noted is applied once more after a restart.
-        if changes_members || self.committed.is_empty() || entry.at.index.is_multiple_of(NOTE_EVERY) {
+        let is_kept =
+            changes_members || self.committed.is_empty() || entry.at.index.is_multiple_of(NOTE_EVERY);
+        if is_kept {
             self.note_applied(cx);
         }
         self.node.advance_apply_to(entry.at.index);
+        is_kept
     }
 
     pub(crate) fn note_applied<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {

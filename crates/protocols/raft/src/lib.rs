@@ -17,6 +17,7 @@
 //! - *Entries that are dropped, and full copies* in the place of snapshots: see [`mod@copies`].
 //! - *Replicas that have lost their directories* take part again, under their names: see [`mod@memory`].
 //! - *Members* that change while the group serves: see [`mod@members`].
+//! - *Writes that are asked for again* are found in the log: see [`mod@sessions`].
 //! - *Messages are checked* before raft-rs sees them ([`Group::hear`]): it panics at some that a sound peer never sends.
 //!
 //! ```text
@@ -34,8 +35,10 @@ pub mod members;
 pub mod memory;
 mod message;
 pub mod reads;
+pub mod sessions;
 mod timing;
 pub use group::{Committed, Ended, Group, Planted, Proposed, Role};
 pub use members::Members;
 pub use message::{LogEntry, RaftMessage};
+pub use sessions::{OperationName, Sessions};
 pub use timing::Timing;

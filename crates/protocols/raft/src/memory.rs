@@ -159,30 +159,40 @@ impl Group {
         }
         let is_alone = sets().any(|set| set.without(me).is_empty());
         let is_sure = have_all_answered(all) && counted.iter().all(has_everything);
-        (!is_alone && (is_sure || have_all_answered(self.known.replicas))).then_some(counted)
+        let may_be_alone = !is_alone || self.begins_anew;
+        (may_be_alone && (is_sure || have_all_answered(self.known.replicas))).then_some(counted)
     }
 
     /// Another replica has answered.
     pub(crate) fn on_answer(&mut self, now: Micros, from: u64, to: u64, answer: Answer) {
-        let heard = match &mut self.memory {
-            Memory::Lost { number, heard } | Memory::Behind { number, heard, .. } if *number == to => heard,
+        match &mut self.memory {
+            Memory::Lost { number, heard } | Memory::Behind { number, heard, .. } if *number == to => {
+                heard.insert(from, answer);
+            }
             _ => return,
+        }
+        self.look_at_answers(now);
+    }
+
+    /// There may be enough answers. If it is the only member that there has ever been, there are none to wait for.
+    pub(crate) fn look_at_answers(&mut self, now: Micros) {
+        let (asked, heard) = match &self.memory {
+            Memory::Lost { number, heard } | Memory::Behind { number, heard, .. } => (*number, heard.clone()),
+            Memory::Whole => return,
         };
-        heard.insert(from, answer);
-        let heard = heard.clone();
         // A learner's log may be further than all voters'. It cannot be elected, and what only it has is not committed.
         let Some(answers) = self.enough(&heard) else {
             return;
         };
         let ends = answers.iter().map(|answer| answer.last);
         let furthest = ends.max().unwrap_or_default();
-        let next = to.wrapping_add(1) & (u64::MAX >> 2);
+        let next = asked.wrapping_add(1) & (u64::MAX >> 2);
         match &self.memory {
             Memory::Whole => {}
             Memory::Lost { .. } => {
                 let places = answers.iter().map(|answer| answer.place);
                 let place = places.max().unwrap_or_default().max(furthest);
-                self.lost_for_good = answers.iter().any(|answer| answer.has_lost);
+                self.lost_for_good = answers.is_empty() || answers.iter().any(|answer| answer.has_lost);
                 self.begin_behind_place(now, &heard, place, next);
             }
             Memory::Behind { place, .. } => {

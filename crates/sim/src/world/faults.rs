@@ -165,9 +165,7 @@ impl<S: Session> World<S> {
     pub fn all_vote(&self) -> bool {
         let statuses = self.nodes().flat_map(|node| self.statuses(node));
         let mut groups = statuses.flat_map(|status| status.groups);
-        groups.all(|(partition, group)| {
-            group.voters == self.topology.replicas_of(partition) && group.outgoing.is_empty()
-        })
+        groups.all(|(_, group)| group.voters == group.replicas && group.outgoing.is_empty())
     }
 
     /// The replicas of a node are told what is wanted of them: that of one partition, or all.

@@ -6,12 +6,29 @@
 //!
 //! The log has every entry that is or may be committed, back to its first one. A request names an index behind which its entry must be. If the log begins behind that, the entry may have been dropped: then the
 //! leader does not carry the write out.
-use crate::change::OperationName;
 use std::collections::BTreeMap;
+use turnbuckle_core::SessionId;
+
+/// An operation, by its session and the session's number for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct OperationName {
+    /// The session.
+    pub session: u64,
+    /// Its number for the operation.
+    pub tag: u64,
+}
+
+impl OperationName {
+    /// An operation of a session.
+    pub fn new(session: SessionId, tag: u64) -> OperationName {
+        let session = session.0;
+        OperationName { session, tag }
+    }
+}
 
 /// The newest write of each session in the log.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
+pub struct Sessions {
     newest: BTreeMap<u64, Entry>,
     /// The number of sessions from which those are dropped whose entries are.
     shrink_at: usize,
@@ -25,7 +42,7 @@ struct Entry {
 
 /// What the log has of a write that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// Nothing.
     Nothing,
     /// The write itself.
@@ -38,6 +55,7 @@ pub(crate) enum Found {
 const MIN_SHRINK: usize = 1_024;
 
 impl Sessions {
+    /// Forgets all.
     pub fn clear(&mut self) {
         self.newest.clear();
     }

@@ -1,0 +1,172 @@
+//! The configuration of a regional keyspace.
+use turnbuckle_core::{Bug, Micros, Misfit, Parameter, Setting};
+use turnbuckle_raft::{Planted, Timing};
+
+/// The configuration of a regional keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NukvConfig {
+    /// How often a leader sends heartbeats.
+    pub heartbeat: Micros,
+    /// How long a replica waits for word of a leader, at least, before it wants to be elected.
+    pub election: Micros,
+    /// How often a leader writes into its log how far all sites are.
+    pub mark: Micros,
+    /// How long an operation may wait for a leader, for a majority, and for what its session has seen elsewhere.
+    pub patience: Micros,
+    /// How long a replica that is behind what a read needs waits, before it says so.
+    pub redirect: Micros,
+    /// How many applied entries a replica keeps.
+    pub log_entries: usize,
+    /// 1: writes wait for what their session needs, as without hybrid clocks.
+    pub wait: usize,
+    /// The planted bugs.
+    pub bugs: Bugs,
+}
+
+/// The bugs that are planted. None outside tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bugs {
+    /// Those of the group.
+    pub raft: Planted,
+    /// A forwarder that begins goes on behind what is committed at its own site.
+    pub forwards_only_new: bool,
+    /// An entry that comes once more is applied once more.
+    pub sets_back: bool,
+    /// An entry is applied although the one before it is missing.
+    pub skips_gaps: bool,
+    /// Writes carry no dependency time.
+    pub drops_dependency: bool,
+    /// A replica answers although it lacks what the session needs.
+    pub ignores_needs: bool,
+    /// A write that is asked for again is carried out again.
+    pub writes_twice: bool,
+}
+
+impl Bugs {
+    /// The bug of this name, to be switched on. `None` if there is none.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "forwards_only_new" => &mut self.forwards_only_new,
+            "sets_back" => &mut self.sets_back,
+            "skips_gaps" => &mut self.skips_gaps,
+            "drops_dependency" => &mut self.drops_dependency,
+            "ignores_needs" => &mut self.ignores_needs,
+            "writes_twice" => &mut self.writes_twice,
+            "keeps_no_votes" => &mut self.raft.keeps_no_votes,
+            _ => return None,
+        })
+    }
+}
+
+pub(crate) const BUGS: &[Bug] = &[
+    Bug::new(
+        "keeps_no_votes",
+        "a replica that was restarted votes once more in the same term, and the term has two leaders",
+    ),
+    Bug::new(
+        "forwards_only_new",
+        "a new leader's forwarder skips what its predecessor had not sent yet, and the sites differ for ever",
+    ),
+    Bug::new(
+        "sets_back",
+        "an entry that is sent again sets the stable vector back, and later entries do not fit any more",
+    ),
+    Bug::new(
+        "skips_gaps",
+        "a replica applies an entry without the one before it, and counts as further than it is",
+    ),
+    Bug::new(
+        "drops_dependency",
+        "a session's write gets a timestamp below what the session has read or written, and never wins",
+    ),
+    Bug::new(
+        "ignores_needs",
+        "a session that moves is shown less than it has seen",
+    ),
+    Bug::new(
+        "writes_twice",
+        "a write that a session asks for again is carried out twice, and overwrites a later one",
+    ),
+];
+
+impl Default for NukvConfig {
+    fn default() -> NukvConfig {
+        NukvConfig {
+            heartbeat: Micros::from_millis(50),
+            election: Micros::from_millis(500),
+            mark: Micros::from_millis(1_000),
+            patience: Micros::from_millis(4_000),
+            redirect: Micros::from_millis(5),
+            log_entries: 10_000,
+            wait: 0,
+            bugs: Bugs::default(),
+        }
+    }
+}
+
+impl NukvConfig {
+    /// How much a lease is shortened for clocks that run at different rates, in millionths. Nothing here rests on leases.
+    const DRIFT: usize = 1_000_000;
+
+    pub(crate) fn timing(&self) -> Timing {
+        Timing {
+            heartbeat: self.heartbeat,
+            election: self.election,
+            drift: NukvConfig::DRIFT,
+        }
+    }
+
+    /// With fewer heartbeats, a lost one would cause an election.
+    pub(crate) fn check(&self) -> Result<(), Misfit> {
+        let least = Micros(3 * self.heartbeat.0);
+        match self.election >= least {
+            true => Ok(()),
+            false => Err(Misfit {
+                parameter: "election",
+                found: self.election.to_string(),
+                expected: format!(
+                    "a time of at least three heartbeats: \"{least}\", because heartbeat is \"{}\"",
+                    self.heartbeat
+                ),
+            }),
+        }
+    }
+}
+
+pub(crate) const PARAMETERS: &[Parameter<NukvConfig>] = &[
+    Parameter::new(
+        "heartbeat",
+        "how often a leader tells the other replicas of its site that it leads",
+        |config| Setting::Interval(&mut config.heartbeat),
+    ),
+    Parameter::new(
+        "election",
+        "how long a replica waits for word of a leader, at least, before it wants to be elected; at least three heartbeats",
+        |config| Setting::Interval(&mut config.election),
+    ),
+    Parameter::new(
+        "mark",
+        "how often a leader notes in its log how far all sites are: for what it may drop, for deletes that may be forgotten, and so that other sites know how fresh they are",
+        |config| Setting::Interval(&mut config.mark),
+    ),
+    Parameter::new(
+        "patience",
+        "how long an operation may wait for a leader, for a majority of its site's replicas, and for what its session has seen at other sites",
+        |config| Setting::Interval(&mut config.patience),
+    ),
+    Parameter::new(
+        "redirect",
+        "how long a replica that is behind what a read needs waits before the read goes to the leader of its site",
+        |config| Setting::Allowance(&mut config.redirect),
+    ),
+    Parameter::new(
+        "log_entries",
+        "how many applied entries of its log a replica keeps, for replicas and sites that lag; fewer, if they take more than 64 MiB",
+        |config| Setting::Count(&mut config.log_entries, 1..=10_000_000),
+    ),
+    Parameter::new(
+        "wait",
+        "1: a write waits until its leader has what the session has seen, as in a store without hybrid clocks; 0: it waits for nothing",
+        |config| Setting::Count(&mut config.wait, 0..=1),
+    ),
+];

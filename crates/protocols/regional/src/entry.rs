@@ -1,0 +1,199 @@
+//! An entry of a group's log: a write of this site or of another one, or what a leader notes.
+use crate::sites::{Link, Place, Sites};
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use turnbuckle_core::{Hlc, Key, ReplicaId, SiteId, Version, VersionId};
+use turnbuckle_raft::OperationName;
+
+/// An entry.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Entry {
+    /// The site that has stamped it.
+    #[prost(uint32, tag = "1")]
+    site: u32,
+    /// Its epoch there, its timestamp, and the timestamp of the entry before it.
+    #[prost(fixed64, tag = "2")]
+    epoch: u64,
+    #[prost(fixed64, tag = "3")]
+    at: u64,
+    #[prost(fixed64, tag = "4")]
+    before: u64,
+    #[prost(oneof = "Work", tags = "5, 6, 7")]
+    pub work: Option<Work>,
+    /// A write: the session that has asked for it, and its number for the operation. Other sites are not told.
+    #[prost(fixed64, tag = "8")]
+    session: u64,
+    #[prost(uint64, tag = "9")]
+    tag: u64,
+}
+
+/// What an entry does.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Work {
+    /// It puts a version.
+    #[prost(message, tag = "5")]
+    Write(Write),
+    /// It begins an epoch of its site.
+    #[prost(message, tag = "6")]
+    Begin(Begin),
+    /// It says how far all sites are.
+    #[prost(message, tag = "7")]
+    Mark(Mark),
+}
+
+/// The beginning of an epoch.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Begin {
+    /// What its leader had of each site ([`Sites`]). A replica of the site that has less takes a full copy.
+    #[prost(bytes = "bytes", tag = "1")]
+    sites: Bytes,
+}
+
+impl Begin {
+    pub fn with(sites: &Sites) -> Begin {
+        let mut out = BytesMut::new();
+        sites.put(&mut out);
+        Begin { sites: out.freeze() }
+    }
+
+    pub fn sites(&self) -> Sites {
+        // It was checked when it was decoded.
+        Sites::decode_from(&mut self.sites.clone()).unwrap_or_default()
+    }
+}
+
+/// A write.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Write {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    /// The value; none for a delete.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub value: Option<Bytes>,
+    /// Whether the key had a value before, as far as the leader knew. Other sites are not told.
+    #[prost(bool, tag = "3")]
+    pub existed: bool,
+}
+
+/// How far all sites are.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct Mark {
+    /// Every site has everything that this site has stamped up to this time.
+    #[prost(fixed64, tag = "1")]
+    pub held: u64,
+    /// Every site has everything that any site has stamped up to this time: such deletes are forgotten.
+    #[prost(fixed64, tag = "2")]
+    pub settled: u64,
+}
+
+impl Entry {
+    pub fn new(site: SiteId, link: Link, work: Work, by: OperationName) -> Entry {
+        Entry {
+            site: site.0.into(),
+            epoch: link.place.epoch.0,
+            at: link.place.at.0,
+            before: link.before.0,
+            work: Some(work),
+            session: by.session,
+            tag: by.tag,
+        }
+    }
+
+    /// The entry as other sites are told of it.
+    pub fn for_others(mut self) -> Entry {
+        (self.session, self.tag) = (0, 0);
+        if let Some(Work::Write(write)) = &mut self.work {
+            write.existed = false;
+        }
+        self
+    }
+
+    /// The site that has stamped it.
+    pub fn site(&self) -> SiteId {
+        SiteId(self.site as u16)
+    }
+
+    pub fn link(&self) -> Link {
+        Link {
+            place: Place {
+                epoch: Hlc(self.epoch),
+                at: Hlc(self.at),
+            },
+            before: Hlc(self.before),
+        }
+    }
+
+    /// The operation that it carries out, if it is a write of a session here.
+    pub fn by(&self) -> Option<OperationName> {
+        let (session, tag) = (self.session, self.tag);
+        (tag > 0).then_some(OperationName { session, tag })
+    }
+
+    /// Its version.
+    pub fn id(&self) -> VersionId {
+        VersionId {
+            at: Hlc(self.at),
+            replica: ReplicaId::from(self.site()),
+        }
+    }
+
+    pub fn write(&self) -> Option<&Write> {
+        match &self.work {
+            Some(Work::Write(write)) => Some(write),
+            _ => None,
+        }
+    }
+
+    /// The key that it puts.
+    pub fn key(&self) -> Option<Key> {
+        self.write().map(|write| Key::from(write.key.clone()))
+    }
+
+    /// The version that it puts.
+    pub fn into_version(self) -> Option<(Key, Version<()>)> {
+        let id = self.id();
+        match self.work {
+            Some(Work::Write(Write { key, value, .. })) => {
+                let version = Version { id, value, meta: () };
+                Some((Key::from(key), version))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn encode(&self) -> Bytes {
+        self.encode_to_vec().into()
+    }
+
+    /// # Errors
+    /// If it is no entry of this version of Turnbuckle. The error is what was found.
+    pub fn decode(bytes: Bytes) -> Result<Entry, String> {
+        let entry = <Entry as Message>::decode(bytes).map_err(|error| error.to_string())?;
+        entry.check()?;
+        Ok(entry)
+    }
+
+    /// # Errors
+    /// If no leader makes such an entry. The error is what was found.
+    pub fn check(&self) -> Result<(), String> {
+        if self.site >= u32::from(ReplicaId::MAX_SITES) {
+            return Err(format!("site {}", self.site));
+        }
+        let is_first = matches!(self.work, Some(Work::Begin(_)));
+        if let Some(Work::Begin(begin)) = &self.work {
+            Sites::decode_from(&mut begin.sites.clone()).map_err(|bad| bad.to_string())?;
+        }
+        let is_in_order = match is_first {
+            true => self.before == 0 && self.at == self.epoch,
+            false => self.before >= self.epoch && self.at > self.before,
+        };
+        match (&self.work, is_in_order && self.epoch > 0) {
+            (None, _) => Err("an entry that does nothing".to_string()),
+            (_, true) => Ok(()),
+            (_, false) => Err(format!(
+                "an entry of {} behind {} in epoch {}",
+                self.at, self.before, self.epoch
+            )),
+        }
+    }
+}

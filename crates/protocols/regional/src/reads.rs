@@ -1,0 +1,121 @@
+//! Reads: what a replica must have before it answers (Algorithm 4.2, lines 1-4), and the needs that are shared with writes that wait.
+use crate::replica::{Cx, Line, Nukv};
+use crate::request::{Outcome, Request, Response};
+use crate::sites::{Has, Place};
+use bytes::Bytes;
+use turnbuckle_core::{Hlc, Micros, PlainResponse, RequestId, SiteId};
+use turnbuckle_raft::Role;
+
+impl Nukv {
+    /// A read, which any replica answers that has what the session needs.
+    pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        if self.lacks(&request.needs).is_some() && !self.config.bugs.ignores_needs {
+            return self.wait_for_needs(cx, id, request);
+        }
+        self.answer(cx, id, request, PlainResponse::Value);
+    }
+
+    /// Answers with what the key has here.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: RequestId,
+        mut request: Request,
+        answer: impl FnOnce(Option<Bytes>) -> PlainResponse,
+    ) {
+        let newest = cx.chain(request.work.key()).map(|chain| chain.newest());
+        let (version, value) = match newest {
+            Some(newest) => (Some(newest.id), newest.value.clone()),
+            None => (None, None),
+        };
+        let place = version.map(|id| {
+            let site = id.replica.site();
+            let epoch = self.sites.epoch_of(site, id.at);
+            (site, Place { epoch, at: id.at })
+        });
+        let (epoch, floor) = match place.map(|(site, place)| (self.sites.has(site, place), site, place)) {
+            // A delete may be forgotten: then all sites have everything up to it. Other replicas at these sites may not have applied it yet.
+            None => (Hlc::ZERO, self.settled),
+            Some((Has::Yes, _, place)) => (place.epoch, Hlc::ZERO),
+            // A full copy has brought a row that is newer than what the copy covers. The session could not be told what to need of other replicas.
+            Some((Has::NotYet, site, place)) => {
+                request.needs.push((site, place));
+                return self.wait_for_needs(cx, id, request);
+            }
+            // The same, and what is between was lost with its site. All sites have copied the row since.
+            Some((Has::Never, ..)) => (Hlc::ZERO, Hlc::ZERO),
+        };
+        let receipt = cx.receipt(request.work.level(), version);
+        let response = Response {
+            outcome: Outcome::Answered(answer(value)),
+            index: self.applied,
+            epoch,
+            floor,
+        };
+        cx.reply(id, response, receipt);
+    }
+
+    /// The first of these needs that this replica lacks.
+    pub(crate) fn lacks(&self, needs: &[(SiteId, Place)]) -> Option<(SiteId, Place, Has)> {
+        needs.iter().find_map(|&(site, place)| {
+            let has = self.sites.has(site, place);
+            (has != Has::Yes).then_some((site, place, has))
+        })
+    }
+
+    /// The request waits for what it needs, unless that is in vain.
+    pub(crate) fn wait_for_needs(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let Some((site, need, has)) = self.lacks(&request.needs) else {
+            return;
+        };
+        let level = request.work.level();
+        let name = cx.topology.site_name(site).to_string();
+        // A place that no replica can know, as in a token of another cluster.
+        let is_bogus = self.sites.place(site).at >= need.at;
+        if has == Has::Never || is_bogus {
+            self.given_up += 1;
+            let why = match has {
+                Has::Never => format!(
+                    "the session has seen writes of site {name} that are lost: all replicas there have lost their directories, before the \
+                     writes came to this site"
+                ),
+                _ => format!("the session has seen writes of site {name} in an epoch that is not known here"),
+            };
+            return self.refuse(cx, id, level, why);
+        }
+        let limit = match self.group.role() {
+            Role::Follower | Role::Candidate if !request.work.is_write() => self.config.redirect,
+            _ => self.config.patience,
+        };
+        if cx.waited >= limit && limit > Micros(0) {
+            return self.is_late(cx, id, request);
+        }
+        let deadline = cx.now.monotonic + Micros(limit.0.saturating_sub(cx.waited.0));
+        cx.wait(Line::Site(site), need.at.0, deadline, id, request);
+    }
+
+    /// A request has waited for too long.
+    pub(crate) fn is_late(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let level = request.work.level();
+        if self.group.role() != Role::Leader {
+            self.redirected += 1;
+            let outcome = match request.work.is_write() {
+                true => Outcome::NotLeader(self.group.leader()),
+                false => Outcome::Behind(self.group.leader()),
+            };
+            return self.reply(cx, id, level, outcome);
+        }
+        self.given_up += 1;
+        let why = match self.lacks(&request.needs) {
+            Some((site, need, _)) => {
+                let behind = need.at.wall().since(self.sites.place(site).at.wall());
+                format!(
+                    "what the session has seen of site {} has not arrived here: writes of the last {behind} before it are missing",
+                    cx.topology.site_name(site)
+                )
+            }
+            None => "the replica was busy".to_string(),
+        };
+        self.refuse(cx, id, level, why);
+    }
+}

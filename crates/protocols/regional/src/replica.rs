@@ -1,0 +1,937 @@
+//! A replica: its part in the group of its site, what it has of each site, the writes that it has proposed, and the requests that wait.
+use crate::config::{BUGS, NukvConfig, PARAMETERS};
+use crate::entry::{Begin, Entry, Mark, Work};
+use crate::forwarder::Way;
+use crate::message::{Body, Message};
+use crate::request::{Outcome, Request, Response};
+use crate::sites::{Fit, Link, Place, Sites};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Applied, Bug, Completeness, Context, Descriptor, GroupStatus, Hlc, Key, Level, MemberRefusal, Metric,
+    Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId,
+    ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
+};
+use turnbuckle_raft::{Committed, Group, OperationName, RaftMessage, Role, Sessions};
+
+/// The name under which it keeps what it has of each site, beside the journal.
+const SITES: &str = "nukv.sites";
+
+/// One replica of one partition.
+pub struct Nukv {
+    pub(crate) config: NukvConfig,
+    /// Its site.
+    pub(crate) site: SiteId,
+    /// The replicas of the partition at each site.
+    pub(crate) replicas: BTreeMap<SiteId, ReplicaSet>,
+    pub(crate) group: Group,
+    /// Everything up to this index is applied here.
+    pub(crate) applied: u64,
+    /// What is applied of each site: the paper's `sv`.
+    pub(crate) sites: Sites,
+    /// Deletes up to this time are forgotten: every site has everything up to it.
+    pub(crate) settled: Hlc,
+    /// Other sites have everything of this one up to here: so the entries up to there need not be kept for them.
+    held: Hlc,
+    /// The newest timestamp of a write that is applied here; after a start, of any entry.
+    newest_write: Hlc,
+    /// The next committed entry, if it waits for its key to be in memory.
+    fetching: Option<(u64, Entry)>,
+    /// The replica of which a full copy is wanted.
+    copying: Option<ServerId>,
+    /// What its site has, as far as the applied entries tell, besides what they brought: copies that leaders have taken brought that.
+    wanted: Sites,
+    /// Whether it lacks some of that.
+    has_gap: bool,
+    /// Whether an entry has set it back in a site's writes. That never happens.
+    went_back: bool,
+    /// If its directory was lost: whether it still lacks what it had.
+    is_incomplete: bool,
+    /// It lacks nothing of its group any more when it has applied everything up to here.
+    complete_at: Option<u64>,
+    /// If it leads: its site has lost writes that other sites may have. It takes copies of them, and begins a new epoch.
+    refills: bool,
+    is_flushing: bool,
+
+    // ---- if it leads ----
+    pub(crate) leads: bool,
+    /// What its log has of each site, applied or not.
+    pub(crate) taken: Sites,
+    /// The ways to the other sites.
+    pub(crate) ways: BTreeMap<SiteId, Way>,
+    /// The forwarders of other sites, and what they were told last.
+    pub(crate) told: BTreeMap<SiteId, (ServerId, Sites)>,
+    /// The operations that clients wait for, by the index of their entries.
+    pub(crate) proposed: BTreeMap<u64, Waiting>,
+    /// Whether keys will have a value when an entry is applied that is not yet; and the index of the last such entry.
+    pub(crate) ahead: BTreeMap<Key, (u64, bool)>,
+    /// The newest write of each session in its log.
+    pub(crate) sessions: Sessions,
+    /// When it has proposed the last mark.
+    marked: Micros,
+
+    /// What other replicas have sent and no sound replica would have.
+    pub(crate) faults: u64,
+    /// Why it has not changed the members as an operator wanted.
+    refusal: Option<MemberRefusal>,
+    elections: u64,
+    pub(crate) redirected: u64,
+    pub(crate) given_up: u64,
+}
+
+/// A client that waits for the write that an entry stands for.
+pub(crate) struct Waiting {
+    pub id: RequestId,
+    pub level: Level,
+    pub term: u64,
+    pub since: Micros,
+}
+
+/// When to wake up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// When to count a tick of the group.
+    Tick,
+    /// When to send what the inputs of this turn have made necessary, together.
+    Flush,
+    /// When the key of the next committed entry is in memory.
+    Apply,
+}
+
+/// What requests wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {
+    /// What is applied of a site.
+    Site(SiteId),
+    /// The index up to which entries are applied.
+    Applied,
+}
+
+pub(crate) type Cx<'a> = Context<'a, Nukv>;
+
+impl Protocol for Nukv {
+    type Config = NukvConfig;
+    type Request = Request;
+    type Response = Response;
+    type Message = Message;
+    type Timer = Timer;
+    type Meta = ();
+    type Line = Line;
+
+    const DESCRIPTOR: Descriptor = Descriptor {
+        max_members: ReplicaId::MAX_MEMBERS,
+        ..Descriptor::of(Replication::Consensus)
+    };
+    const PARAMETERS: &'static [Parameter<NukvConfig>] = PARAMETERS;
+    const BUGS: &'static [Bug] = BUGS;
+
+    const METRICS: &'static [Metric<Nukv>] = &[
+        Metric::new("nukv_term", "The highest term of a group.", |replica, _| {
+            Reading::Highest(replica.group.term())
+        }),
+        Metric::new(
+            "nukv_elections_total",
+            "How often a replica here was elected as the leader of its site's group.",
+            |replica, _| Reading::Count(replica.elections),
+        ),
+        Metric::new("nukv_groups_led", "Groups whose leader is here.", |replica, _| {
+            Reading::Count(u64::from(replica.group.role() == Role::Leader))
+        }),
+        Metric::new(
+            "nukv_groups_without_leader",
+            "Groups whose replica here takes part and knows no leader.",
+            |replica, _| {
+                let lacks_one = replica.group.is_member() && replica.group.leader().is_none();
+                Reading::Count(u64::from(lacks_one))
+            },
+        ),
+        Metric::new(
+            "nukv_entries_to_apply",
+            "Entries that are committed and not applied here.",
+            |replica, _| Reading::Count(replica.group.committed().saturating_sub(replica.applied)),
+        ),
+        Metric::new(
+            "nukv_entries_to_forward",
+            "Entries of this site's log behind what another site has said to have, for the site that is furthest behind.",
+            |replica, _| Reading::Count(replica.backlog()),
+        ),
+        Metric::new(
+            "nukv_reads_redirected_total",
+            "Reads that went to the leader because the replica here lacked what the session had seen.",
+            |replica, _| Reading::Count(replica.redirected),
+        ),
+        Metric::new(
+            "nukv_given_up_total",
+            "Operations that failed because no leader, no majority or not what the session had seen was there in time.",
+            |replica, _| Reading::Count(replica.given_up),
+        ),
+        Metric::new(
+            "nukv_faulty_messages_total",
+            "Messages that no sound replica would have sent. They were dropped.",
+            |replica, _| Reading::Count(replica.faults),
+        ),
+    ];
+
+    fn check(config: &NukvConfig) -> Result<(), Misfit> {
+        config.check()
+    }
+
+    fn shrink(config: &mut NukvConfig, by: u32) {
+        config.log_entries = (config.log_entries / by as usize).max(1);
+        config.mark = Micros((config.mark.0 / u64::from(by)).max(20_000));
+    }
+
+    fn plant(config: &mut NukvConfig, bug: &str) -> bool {
+        config.bugs.named(bug).map(|planted| *planted = true).is_some()
+    }
+
+    fn open(config: &NukvConfig, me: ServerId, topology: Topology, recovered: &Recovered, seed: u64) -> Nukv {
+        let mut replicas: BTreeMap<SiteId, ReplicaSet> = BTreeMap::new();
+        for replica in topology.replicas_of(me.partition).iter() {
+            let there = replicas.entry(replica.site()).or_default();
+            *there = there.union(ReplicaSet::one(replica));
+        }
+        let voters = replicas.get(&me.site).copied().unwrap_or_default();
+        let group = Group::open(
+            config.timing(),
+            config.bugs.raft,
+            me.replica(),
+            voters,
+            me.partition.into(),
+            recovered,
+            seed,
+        )
+        .beginning_anew();
+        let kept = recovered
+            .kept(SITES)
+            .and_then(|bytes| Kept::decode(bytes.clone()));
+        let kept = kept.unwrap_or_default();
+        Nukv {
+            config: config.clone(),
+            site: me.site,
+            replicas,
+            applied: group.applied().index,
+            group,
+            newest_write: kept.sites.newest(),
+            taken: kept.sites.clone(),
+            settled: kept.settled,
+            held: kept.held,
+            fetching: None,
+            copying: None,
+            went_back: false,
+            has_gap: !kept.sites.covers(&kept.wanted),
+            wanted: kept.wanted,
+            sites: kept.sites,
+            is_incomplete: recovered.lacks_rows,
+            complete_at: None,
+            refills: false,
+            is_flushing: false,
+            leads: false,
+            ways: BTreeMap::new(),
+            told: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            sessions: Sessions::default(),
+            marked: Micros(0),
+            faults: 0,
+            refusal: None,
+            elections: 0,
+            redirected: 0,
+            given_up: 0,
+        }
+    }
+
+    fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
+        each(request.work.key());
+    }
+
+    fn is_write(request: &Request) -> bool {
+        request.work.is_write()
+    }
+
+    fn on_start(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        self.group.start(now);
+        self.advance_lines(cx);
+        cx.set_timer(Timer::Tick, self.config.timing().until_tick(now));
+    }
+
+    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        if self.group.broken().is_some() || !self.group.is_member() {
+            // Other replicas can carry it out.
+            let outcome = match request.work.is_write() {
+                true => Outcome::NotLeader(None),
+                false => Outcome::Behind(None),
+            };
+            return self.reply(cx, id, request.work.level(), outcome);
+        }
+        match &request.work {
+            PlainRequest::Put(..) => self.write(cx, id, request),
+            PlainRequest::Get(..) => self.read(cx, id, request),
+            PlainRequest::Siblings(_, level) => {
+                let why = "a regional keyspace keeps no siblings".to_string();
+                self.refuse(cx, id, *level, why);
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        self.is_late(cx, id, request);
+    }
+
+    fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+        if from.partition != cx.me.partition || !cx.others().contains(from.replica()) {
+            self.faults += 1;
+            return;
+        }
+        let is_here = from.site == self.site;
+        match message.body {
+            Some(Body::Raft(message)) if is_here => self.on_raft(cx, from, message),
+            Some(Body::AskToLead(())) if is_here => {
+                self.group.let_lead(cx.now.monotonic, from.replica());
+                self.handle_ready(cx);
+            }
+            Some(Body::Forward(forward)) if !is_here => self.on_forward(cx, from, forward),
+            Some(Body::Have(have)) if !is_here => self.on_have(cx, from, &have),
+            Some(Body::Dropped(())) if !is_here => {
+                if self.group.role() == Role::Leader {
+                    self.want_copy(cx, from);
+                }
+            }
+            _ => self.faults += 1,
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Cx<'_>, timer: Timer) {
+        match timer {
+            Timer::Tick => {
+                self.group.tick(cx.now.monotonic);
+                self.give_up(cx);
+                self.begin_epoch(cx);
+                self.mark(cx);
+                self.handle_ready(cx);
+                self.ask_sites_again(cx);
+                self.tell_news(cx);
+                let timing = self.config.timing();
+                cx.set_timer(Timer::Tick, timing.until_tick(cx.now.monotonic));
+            }
+            Timer::Flush => {
+                self.is_flushing = false;
+                self.group.tell();
+                self.handle_ready(cx);
+            }
+            Timer::Apply => {
+                let next = self.group.next_committed().map(|entry| entry.at.index);
+                // A full copy may have come in between.
+                if let Some((index, entry)) = self.fetching.take()
+                    && Some(index) == next
+                {
+                    self.apply(cx, Some(entry));
+                }
+                self.handle_ready(cx);
+            }
+        }
+    }
+
+    fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
+        if up || !cx.others().contains(peer.replica()) {
+            return;
+        }
+        match peer.site == self.site {
+            true => self.group.lose(peer.replica()),
+            false => self.lose_way(peer.replica()),
+        }
+        self.handle_ready(cx);
+    }
+
+    // ---- full copies ------------------------------------------------------------------------------------------
+
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
+        self.sites.cut()
+    }
+
+    fn applied(&self) -> Applied {
+        self.group.applied()
+    }
+
+    /// A copy of another replica of the site may be behind in the group's log, and of another site it always is: then it brings what it covers, and the log goes on as it was.
+    fn on_copied(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
+        self.copying = None;
+        let kept = copied
+            .named
+            .get(SITES)
+            .and_then(|bytes| Kept::decode(bytes.clone()));
+        let Some(theirs) = kept else {
+            return;
+        };
+        if from.site == self.site
+            && let Some(applied) = copied.applied
+        {
+            let newest = copied.cut.iter().map(|&(_, until)| until).max();
+            if self
+                .group
+                .restore(cx, copied, applied, newest.unwrap_or_default())
+            {
+                self.applied = self.group.committed();
+                let behind = self.proposed.split_off(&(self.applied + 1));
+                for (_, waiting) in std::mem::replace(&mut self.proposed, behind) {
+                    self.leave_open(cx, waiting, "the replica has missed what became of it");
+                }
+            }
+        }
+        self.sites.merge(&copied.cut, &theirs.sites);
+        self.newest_write = self.newest_write.max(self.sites.newest());
+        self.settled = self.settled.max(theirs.settled);
+        self.has_gap = !self.sites.covers(&self.wanted);
+        self.keep(cx);
+        self.advance_lines(cx);
+        if self.leads {
+            self.look_at_log();
+        }
+        self.handle_ready(cx);
+    }
+
+    fn settled(&self) -> Hlc {
+        self.settled
+    }
+
+    fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
+        match (wish, self.group.leader()) {
+            (Wish::HandOver, _) => {
+                self.group.hand_over(cx.now.monotonic, self.members_here());
+            }
+            (Wish::Lead, Some(leader)) if cx.others().contains(leader) && self.group.knows_its_promises() => {
+                cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
+            }
+            (Wish::Members(mut changes), _) if self.group.role() == Role::Leader => {
+                // An operator tells the leaders of all sites.
+                changes.retain(|change| change.replica.site() == self.site);
+                self.refusal = self.group.change_members(cx.now.monotonic, &changes).err();
+            }
+            (Wish::Lead | Wish::Members(_), _) => {}
+        }
+        self.handle_ready(cx);
+    }
+
+    fn group(&self) -> Option<GroupStatus> {
+        let members = self.group.members();
+        Some(GroupStatus {
+            replicas: self.members_here(),
+            leader: self.group.leader(),
+            term: self.group.term(),
+            committed: self.group.committed(),
+            applied: self.applied,
+            is_member: self.group.is_member(),
+            leads: self.group.role() == Role::Leader,
+            is_handing_over: self.group.is_handing_over(),
+            voters: members.voters,
+            outgoing: members.outgoing,
+            learners: members.learners,
+            refusal: self.refusal.filter(|_| self.group.role() == Role::Leader),
+        })
+    }
+
+    fn completeness(&self) -> Completeness {
+        match self.is_incomplete {
+            true => Completeness::Incomplete,
+            false if self.group.has_lost_for_good() => Completeness::Partial,
+            false => Completeness::Whole,
+        }
+    }
+
+    fn vitals(&self, _: Now) -> Vitals {
+        let waits = self.is_incomplete
+            || self.has_gap
+            || self.copying.is_some()
+            || self.group.is_member() && self.group.leader().is_none()
+            || self.group.has_followers_behind()
+            || self.applied < self.group.committed();
+        let forwards = self.leads && self.is_forwarding();
+        Vitals {
+            // Nothing is hidden until other sites have it.
+            stable_until: None,
+            deletes_until: Some(self.settled).filter(|&settled| settled > Hlc::ZERO),
+            under_way: self.proposed.len() as u64 + u64::from(waits || forwards),
+            is_filling: self.is_incomplete,
+            is_outdated: self.group.broken().is_some(),
+        }
+    }
+
+    fn validate(&self) {
+        self.group.validate();
+        assert!(
+            !self.went_back,
+            "an entry has set the stable vector back: {:?}",
+            self.sites
+        );
+        let waits_for_applied = self.proposed.range(..=self.applied).next();
+        assert!(
+            waits_for_applied.is_none(),
+            "a client waits for entry {:?}, and {} are applied",
+            waits_for_applied.map(|(index, _)| index),
+            self.applied
+        );
+        for (key, (index, _)) in &self.ahead {
+            assert!(*index > self.applied, "entry {index} of {key} is applied");
+        }
+    }
+}
+
+impl Nukv {
+    // ---- the group --------------------------------------------------------------------------------------------
+
+    fn on_raft(&mut self, cx: &mut Cx<'_>, from: ServerId, message: RaftMessage) {
+        // Without room nothing is stored. The leader sends it again.
+        if message.has_entries() && !cx.has_room() {
+            return;
+        }
+        let heard = self.group.hear(cx.now.monotonic, from.replica(), message);
+        self.faults += u64::from(heard.is_err());
+        self.handle_ready(cx);
+    }
+
+    /// Hands on what the group wants, and applies what is committed.
+    pub(crate) fn handle_ready(&mut self, cx: &mut Cx<'_>) {
+        self.group.handle_ready(cx);
+        self.follow_role(cx);
+        self.apply_soon(cx);
+        self.forward(cx);
+        self.look_whether_complete();
+        if let Some(replica) = self.group.take_wanted_copy() {
+            self.want_copy(cx, cx.me.peer(replica));
+        }
+        self.fill_gap(cx);
+        if self.group.has_news() || self.group.has_more() {
+            self.flush_soon(cx);
+        }
+    }
+
+    /// The replicas of the partition at this site.
+    fn members_here(&self) -> ReplicaSet {
+        self.replicas.get(&self.site).copied().unwrap_or_default()
+    }
+
+    /// This replica may have been elected, or another one.
+    fn follow_role(&mut self, cx: &mut Cx<'_>) {
+        let leads = self.group.role() == Role::Leader;
+        if leads == self.leads {
+            return;
+        }
+        self.leads = leads;
+        self.ahead.clear();
+        self.sessions.clear();
+        self.told.clear();
+        if !leads {
+            return;
+        }
+        self.elections += 1;
+        self.refills = self.group.has_lost_for_good();
+        // Whatever is in the log may be committed: new timestamps are above it.
+        cx.observe(self.group.newest().max(self.sites.newest()));
+        self.look_at_log();
+        self.begin_forwarding(cx);
+    }
+
+    /// A new leader looks at what is in its log, applied or not.
+    fn look_at_log(&mut self) {
+        self.taken = self.sites.clone();
+        let first = self.group.first();
+        for committed in self.group.entries(first) {
+            let Some(entry) = decode(&committed) else {
+                continue;
+            };
+            let index = committed.at.index;
+            if let Some(by) = entry.by() {
+                self.sessions.note(by, index, first);
+            }
+            if index > self.applied {
+                note_ahead(&mut self.ahead, index, &entry);
+                // Its own site's entries fit each other: that is the log in which they are stamped.
+                let is_own = entry.site() == self.site && entry.link().place > self.taken.place(self.site);
+                if is_own || self.taken.fit(entry.site(), entry.link()) == Fit::Next {
+                    self.taken.take(entry.site(), entry.link());
+                }
+            }
+        }
+    }
+
+    /// Applies the next committed entries: those that put nothing at once, and the first that puts a version as soon as its key is in memory.
+    fn apply_soon(&mut self, cx: &mut Cx<'_>) {
+        while self.fetching.is_none() && self.group.broken().is_none() {
+            let Some(committed) = self.group.next_committed() else {
+                return;
+            };
+            let index = committed.at.index;
+            if committed.data.is_empty() {
+                // A new leader's own entry.
+                self.apply(cx, None);
+                continue;
+            }
+            let entry = match Entry::decode(committed.data.clone()) {
+                Ok(entry) => entry,
+                // Without its effects this replica would show what others do not.
+                Err(why) => {
+                    let why = format!("entry {index} is none of this version of Turnbuckle: {why}");
+                    return self.group.give_up(why);
+                }
+            };
+            match entry.key() {
+                Some(key) => {
+                    self.fetching = Some((index, entry));
+                    cx.when_resident(vec![key], Timer::Apply);
+                }
+                None => self.apply(cx, Some(entry)),
+            }
+        }
+    }
+
+    /// Applies the next committed entry. Its key is in memory.
+    fn apply(&mut self, cx: &mut Cx<'_>, entry: Option<Entry>) {
+        let Some(committed) = self.group.take_committed() else {
+            return;
+        };
+        let index = committed.at.index;
+        self.applied = index;
+        let waiting = self.proposed.remove(&index);
+        let site = entry.as_ref().map(Entry::site);
+        if let Some(entry) = &entry {
+            self.apply_one(cx, index, entry.clone());
+        }
+        // Behind the effect, so that a replica that has acknowledged a write shows it after a power loss, too.
+        match (waiting, &entry) {
+            (Some(waiting), Some(entry)) if waiting.term == committed.at.term => {
+                self.reply_written(cx, waiting, index, entry);
+            }
+            (Some(waiting), _) => self.lost_its_place(cx, waiting),
+            (None, _) => {}
+        }
+        let is_kept = self.group.note(cx, &committed);
+        if !self.group.is_member() {
+            self.leave_group(cx);
+        }
+        let keep = self.entries_to_keep();
+        if self.group.purge(cx, keep) || is_kept {
+            self.keep(cx);
+        }
+        if let Some(site) = site {
+            cx.advance(Line::Site(site), self.sites.place(site).at.0);
+        }
+        cx.advance(Line::Applied, index);
+    }
+
+    fn apply_one(&mut self, cx: &mut Cx<'_>, index: u64, entry: Entry) {
+        let (site, link) = (entry.site(), entry.link());
+        if let Some(key) = entry.key()
+            && self.ahead.get(&key).is_some_and(|(ahead, _)| *ahead <= index)
+        {
+            self.ahead.remove(&key);
+        }
+        let before = self.sites.place(site);
+        let is_own = site == self.site && link.place > before;
+        match self.sites.fit(site, link) {
+            // What this site has stamped in its epoch comes by its log, and only so.
+            _ if is_own => self.sites.take(site, link),
+            Fit::Next => self.sites.take(site, link),
+            Fit::Here if self.config.bugs.sets_back && site != self.site => self.sites.take(site, link),
+            Fit::Gap if self.config.bugs.skips_gaps => self.sites.take(site, link),
+            Fit::Here => return,
+            // A copy that its leader has taken brought the entries before.
+            Fit::Gap => self.wanted.reach(site, link.place),
+        }
+        self.went_back |= self.sites.place(site) < before;
+        if let Some(Work::Begin(begin)) = &entry.work
+            && site == self.site
+        {
+            // Copies that its leader has taken brought what it had of other sites, and of earlier epochs.
+            self.wanted.join(&begin.sites());
+        }
+        self.has_gap = !self.sites.covers(&self.wanted);
+        if let Some(Work::Mark(mark)) = &entry.work
+            && site == self.site
+        {
+            self.held = self.held.max(Hlc(mark.held));
+            self.settled = self.settled.max(Hlc(mark.settled));
+        }
+        if let Some((key, version)) = entry.into_version() {
+            self.newest_write = self.newest_write.max(version.id.at);
+            cx.put(key, version);
+        }
+    }
+
+    /// How many applied entries are to be kept: at least those that another site lacks.
+    fn entries_to_keep(&self) -> u64 {
+        let least = self.config.log_entries as u64;
+        if self.replicas.len() == 1 {
+            return least;
+        }
+        // Entries are looked at only if there are enough to drop some.
+        let (first, kept) = (
+            self.group.first(),
+            self.applied + 1 - self.group.first().min(self.applied + 1),
+        );
+        if kept <= least + least / 8 {
+            return least;
+        }
+        let (held, site) = (self.held, self.site);
+        let is_held = |committed: &Committed| {
+            decode(committed).is_none_or(|entry| entry.site() != site || entry.link().place.at <= held)
+        };
+        let held_entries = self.group.entries(first).take_while(is_held).count() as u64;
+        least.max(kept.saturating_sub(held_entries))
+    }
+
+    /// Keeps what this replica has of each site. It fits how far entries are applied, as the group has kept it in the same batch.
+    fn keep(&self, cx: &mut Cx<'_>) {
+        let kept = Kept {
+            sites: self.sites.clone(),
+            wanted: self.wanted.clone(),
+            settled: self.settled,
+            held: self.held,
+        };
+        cx.put_named(SITES, kept.encode());
+    }
+
+    fn advance_lines(&self, cx: &mut Cx<'_>) {
+        cx.advance(Line::Applied, self.applied);
+        for (site, place) in self.sites.places() {
+            cx.advance(Line::Site(site), place.at.0);
+        }
+    }
+
+    /// This replica takes no part any more. Whoever waits for it has to ask another one.
+    fn leave_group(&mut self, cx: &mut Cx<'_>) {
+        for (_, waiting) in std::mem::take(&mut self.proposed) {
+            self.leave_open(cx, waiting, "the replica is no member of its group any more");
+        }
+    }
+
+    fn want_copy(&mut self, cx: &mut Cx<'_>, from: ServerId) {
+        if self.copying != Some(from) {
+            self.copying = Some(from);
+            cx.want_copy(from);
+        }
+    }
+
+    /// A copy of the leader brings what is missing. If this replica leads, copies of the other sites do.
+    fn fill_gap(&mut self, cx: &mut Cx<'_>) {
+        if !self.has_gap || self.copying.is_some() {
+            return;
+        }
+        match self.group.leader() {
+            Some(leader) if leader != cx.me.replica() => self.want_copy(cx, cx.me.peer(leader)),
+            Some(_) => {
+                self.copy_other_sites(cx);
+            }
+            None => {}
+        }
+    }
+
+    /// Takes full copies of the other sites, one after the other, until it has what they have. Returns whether that is so.
+    fn copy_other_sites(&mut self, cx: &mut Cx<'_>) -> bool {
+        let others: Vec<SiteId> = self.others().collect();
+        let mut has_all = true;
+        for site in others {
+            let Some((theirs, at)) = self
+                .ways
+                .get(&site)
+                .and_then(|way| way.sites.as_ref().zip(way.at))
+            else {
+                has_all = false;
+                continue;
+            };
+            if !self.sites.covers(theirs) {
+                has_all = false;
+                if self.copying.is_none() {
+                    self.want_copy(cx, at);
+                }
+            }
+        }
+        has_all
+    }
+
+    /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.
+    fn look_whether_complete(&mut self) {
+        if !self.is_incomplete || !self.group.knows_its_promises() {
+            return;
+        }
+        let last = self.group.last();
+        let complete_at = *self.complete_at.get_or_insert(last);
+        let has_epoch = self.sites.place(self.site).epoch > Hlc::ZERO;
+        self.is_incomplete = self.applied < complete_at.min(last) || !has_epoch || self.has_gap;
+    }
+
+    // ---- what a leader notes ----------------------------------------------------------------------------------
+
+    /// Other sites have writes of this one that its own log does not have: it has lost them.
+    pub(crate) fn lose_epoch(&mut self) {
+        if !self.refills {
+            self.refills = true;
+            self.sites.lose(self.site);
+        }
+    }
+
+    /// The first leader of a new group begins an epoch, and so does the leader of a site that has lost something: when it has everything that the other sites have. So its timestamps are above
+    /// all that the site has stamped before, and what the site had is here again as far as it came anywhere.
+    fn begin_epoch(&mut self, cx: &mut Cx<'_>) {
+        let has_epoch = self.taken.place(self.site).epoch > Hlc::ZERO;
+        let is_ready = self.group.knows_committed() && self.applied >= self.group.committed();
+        if !self.leads || !is_ready || has_epoch && !self.refills {
+            return;
+        }
+        if !self.copy_other_sites(cx) {
+            return;
+        }
+        cx.observe(self.sites.newest());
+        let at = cx.stamp();
+        let link = Link {
+            place: Place { epoch: at, at },
+            before: Hlc::ZERO,
+        };
+        let begin = Begin::with(&self.sites);
+        if self
+            .propose_own(link, Work::Begin(begin), OperationName::default())
+            .is_some()
+        {
+            self.refills = false;
+        }
+    }
+
+    /// Notes how far all sites are, until all know that all have every write. For that, each site's own entries have to come as far as the newest write of any site.
+    fn mark(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        let is_due = now >= self.marked + self.config.mark && self.settled < self.newest_write;
+        if !self.leads || !is_due || self.replicas.len() == 1 || !self.group.knows_committed() {
+            return;
+        }
+        self.marked = now;
+        for site in self.others() {
+            self.note_held(site);
+        }
+        let (held, settled) = self.what_all_have().unwrap_or_default();
+        let is_news = settled > self.settled || self.taken.place(self.site).at <= self.newest_write;
+        let Some(link) = self.next_link(cx).filter(|_| is_news) else {
+            return;
+        };
+        let mark = Mark {
+            held: held.0,
+            settled: settled.0,
+        };
+        self.propose_own(link, Work::Mark(mark), OperationName::default());
+    }
+
+    /// The link of the next entry of this site. `None` before its epoch has begun, and while the site takes copies of others.
+    pub(crate) fn next_link(&self, cx: &mut Cx<'_>) -> Option<Link> {
+        let last = self.taken.place(self.site);
+        if last.epoch == Hlc::ZERO || self.refills {
+            return None;
+        }
+        let at = cx.stamp();
+        Some(Link {
+            place: Place {
+                epoch: last.epoch,
+                at,
+            },
+            before: last.at,
+        })
+    }
+
+    /// Proposes an entry of this site. Returns its place in the log, and the entry.
+    pub(crate) fn propose_own(
+        &mut self,
+        link: Link,
+        work: Work,
+        by: OperationName,
+    ) -> Option<(turnbuckle_raft::Proposed, Entry)> {
+        let entry = Entry::new(self.site, link, work, by);
+        let at = self.group.propose(link.place.at, entry.encode())?;
+        self.taken.take(self.site, link);
+        Some((at, entry))
+    }
+
+    // ---- answers ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
+        let receipt = cx.receipt(level, None);
+        let response = Response {
+            outcome,
+            index: self.applied,
+            epoch: Hlc::ZERO,
+            floor: Hlc::ZERO,
+        };
+        cx.reply(id, response, receipt);
+    }
+
+    pub(crate) fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, why: String) {
+        self.reply(cx, id, level, Outcome::Answered(PlainResponse::Refused(why)));
+    }
+
+    /// Gives up what has waited for too long.
+    fn give_up(&mut self, cx: &mut Cx<'_>) {
+        let (now, patience) = (cx.now.monotonic, self.config.patience);
+        let is_late = |waiting: &Waiting| now >= waiting.since + patience;
+        let late: Vec<u64> = self
+            .proposed
+            .iter()
+            .filter(|(_, waiting)| is_late(waiting))
+            .map(|(&index, _)| index)
+            .collect();
+        for index in late {
+            let Some(waiting) = self.proposed.remove(&index) else {
+                continue;
+            };
+            self.given_up += 1;
+            let site = cx.topology.site_name(self.site);
+            let why = format!("no majority of the replicas at site {site} was reached in time");
+            self.leave_open(cx, waiting, &why);
+        }
+    }
+
+    /// What the inputs of this turn ask for is done together, once.
+    pub(crate) fn flush_soon(&mut self, cx: &mut Cx<'_>) {
+        if !std::mem::replace(&mut self.is_flushing, true) {
+            cx.set_timer(Timer::Flush, Micros(0));
+        }
+    }
+}
+
+/// What is kept by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Kept {
+    sites: Sites,
+    wanted: Sites,
+    settled: Hlc,
+    held: Hlc,
+}
+
+impl Kept {
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.sites.put(&mut out);
+        self.wanted.put(&mut out);
+        out.put_u64(self.settled.0);
+        out.put_u64(self.held.0);
+        out.freeze()
+    }
+
+    fn decode(mut bytes: Bytes) -> Option<Kept> {
+        Some(Kept {
+            sites: Sites::decode_from(&mut bytes).ok()?,
+            wanted: Sites::decode_from(&mut bytes).ok()?,
+            settled: Hlc(bytes.try_get_u64().ok()?),
+            held: Hlc(bytes.try_get_u64().ok()?),
+        })
+    }
+}
+
+/// The entry of a protocol; `None` for a new leader's own one.
+fn decode(committed: &Committed) -> Option<Entry> {
+    let is_ours = !committed.data.is_empty();
+    is_ours.then(|| Entry::decode(committed.data.clone()).ok())?
+}
+
+/// A leader takes note of what an entry will put.
+pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, (u64, bool)>, index: u64, entry: &Entry) {
+    if let (Some(key), Some(write)) = (entry.key(), entry.write()) {
+        ahead.insert(key, (index, write.value.is_some()));
+    }
+}

@@ -1,0 +1,220 @@
+//! What a session asks of a replica, and what it is told.
+use crate::sites::Place;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Hlc, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, SiteId, Wire};
+use turnbuckle_raft::OperationName;
+
+/// An operation on one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked for.
+    pub work: PlainRequest,
+    /// Its name.
+    pub by: OperationName,
+    /// Of a write: it has no entry up to this index in the log of the site's group.
+    pub index: u64,
+    /// Whether the write may have been carried out already.
+    pub is_repeated: bool,
+    /// What the answering replica must have of each site. Of a write: only where writes wait.
+    pub needs: Vec<(SiteId, Place)>,
+    /// Of a write: its timestamp must be above this one.
+    pub above: Hlc,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// What became of the operation.
+    pub outcome: Outcome,
+    /// How far the replica is in the log of its group; of a write, its place there.
+    pub index: u64,
+    /// The epoch in which the version was stamped that was read or written; zero if it is in none that other replicas could be asked for.
+    pub epoch: Hlc,
+    /// If there is no version: what the answer shows has everything that any site stamped up to this time, and deletes up to it may be forgotten.
+    pub floor: Hlc,
+}
+
+/// What became of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out, or refused.
+    Answered(PlainResponse),
+    /// It was not carried out: this replica does not lead its site's group. The leader may be known.
+    NotLeader(Option<ReplicaId>),
+    /// The write was not carried out: it may be among entries that this leader does not keep any more. If no other request for it is under way, it may be asked for again, with the index of this answer.
+    Late,
+    /// The read was not carried out: this replica lacks what the session needs. The leader of its group may be known.
+    Behind(Option<ReplicaId>),
+}
+
+/// Half of what a u64 can count: so an index can be counted on from.
+const MAX_INDEX: u64 = u64::MAX / 2;
+
+/// The most needs in a request: each site has a few epochs.
+const MAX_NEEDS: usize = 256;
+
+fn bad(found: impl Into<String>) -> BadFrame {
+    BadFrame::new("a request or an answer of a regional keyspace", found)
+}
+
+fn cut_short(_: bytes::TryGetError) -> BadFrame {
+    bad("a part of one")
+}
+
+/// Appends what a session has seen of each site.
+pub(crate) fn put_places(out: &mut BytesMut, places: &[(SiteId, Place)]) {
+    let places = &places[..places.len().min(MAX_NEEDS)];
+    out.put_u16(places.len() as u16);
+    for (site, place) in places {
+        out.put_u16(site.0);
+        out.put_u64(place.epoch.0);
+        out.put_u64(place.at.0);
+    }
+}
+
+pub(crate) fn take_places(frame: &mut Bytes) -> Result<Vec<(SiteId, Place)>, BadFrame> {
+    let count = usize::from(frame.try_get_u16().map_err(cut_short)?);
+    if count > MAX_NEEDS {
+        return Err(bad(format!("{count} places; at most {MAX_NEEDS} are possible")));
+    }
+    let mut places = Vec::new();
+    for _ in 0..count {
+        let site = frame.try_get_u16().map_err(cut_short)?;
+        let epoch = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        let at = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        if site >= ReplicaId::MAX_SITES || epoch > at {
+            return Err(bad(format!(
+                "the place {} of site {site} in epoch {}",
+                at.0, epoch.0
+            )));
+        }
+        places.push((SiteId(site), Place { epoch, at }));
+    }
+    Ok(places)
+}
+
+impl Wire for Request {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u64(self.by.session);
+        out.put_u64(self.by.tag);
+        out.put_u64(self.index);
+        out.put_u64(self.above.0);
+        out.put_u8(u8::from(self.is_repeated));
+        put_places(out, &self.needs);
+        self.work.encode(out);
+    }
+
+    fn decode(mut frame: Bytes) -> Result<Request, BadFrame> {
+        let by = OperationName {
+            session: frame.try_get_u64().map_err(cut_short)?,
+            tag: frame.try_get_u64().map_err(cut_short)?,
+        };
+        let index = frame.try_get_u64().map_err(cut_short)?;
+        if index > MAX_INDEX {
+            return Err(bad("an index that no log has"));
+        }
+        let above = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        let is_repeated = match frame.try_get_u8().map_err(cut_short)? {
+            0 => false,
+            1 => true,
+            other => return Err(bad(format!("{other} where 0 or 1 is expected"))),
+        };
+        let needs = take_places(&mut frame)?;
+        let work = PlainRequest::decode(frame)?;
+        if work.is_write() && by.tag == 0 {
+            return Err(bad("a write without a number"));
+        }
+        Ok(Request {
+            work,
+            by,
+            index,
+            is_repeated,
+            needs,
+            above,
+        })
+    }
+
+    fn newest(&self) -> Hlc {
+        let needs = self.needs.iter().map(|(_, place)| place.at).max();
+        self.work.newest().max(self.above).max(needs.unwrap_or_default())
+    }
+
+    fn replicas(&self) -> ReplicaSet {
+        let sites = self.needs.iter().map(|&(site, _)| site.into());
+        self.work.replicas().union(sites.collect())
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.work.heap_bytes() + self.needs.capacity() * size_of::<(SiteId, Place)>()
+    }
+}
+
+impl Wire for Response {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u64(self.index);
+        out.put_u64(self.epoch.0);
+        out.put_u64(self.floor.0);
+        let (kind, leader) = match &self.outcome {
+            Outcome::Answered(response) => {
+                out.put_u8(0);
+                return response.encode(out);
+            }
+            Outcome::Late => return out.put_u8(3),
+            Outcome::NotLeader(leader) => (1, leader),
+            Outcome::Behind(leader) => (2, leader),
+        };
+        out.put_u8(kind);
+        out.put_u16(leader.map_or(u16::MAX, |leader| leader.0));
+    }
+
+    fn decode(mut frame: Bytes) -> Result<Response, BadFrame> {
+        let index = frame.try_get_u64().map_err(cut_short)?;
+        let epoch = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        let floor = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        let with = |outcome| Response {
+            outcome,
+            index,
+            epoch,
+            floor,
+        };
+        let kind = frame.try_get_u8().map_err(cut_short)?;
+        if kind == 0 {
+            return Ok(with(Outcome::Answered(PlainResponse::decode(frame)?)));
+        }
+        if kind == 3 && frame.is_empty() {
+            return Ok(with(Outcome::Late));
+        }
+        let leader = match frame.try_get_u16().map_err(cut_short)? {
+            u16::MAX => None,
+            replica if replica < ReplicaSet::MAX => Some(ReplicaId(replica)),
+            other => return Err(BadFrame::replica(other.into())),
+        };
+        let outcome = match kind {
+            1 => Outcome::NotLeader(leader),
+            2 => Outcome::Behind(leader),
+            other => return Err(bad(format!("an answer of kind {other}"))),
+        };
+        match frame.is_empty() {
+            true => Ok(with(outcome)),
+            false => Err(bad("more")),
+        }
+    }
+
+    fn newest(&self) -> Hlc {
+        let newest = self.epoch.max(self.floor);
+        match &self.outcome {
+            Outcome::Answered(response) => response.newest().max(newest),
+            _ => newest,
+        }
+    }
+
+    fn replicas(&self) -> ReplicaSet {
+        match &self.outcome {
+            Outcome::Answered(response) => response.replicas(),
+            Outcome::Late => ReplicaSet::default(),
+            Outcome::NotLeader(leader) | Outcome::Behind(leader) => {
+                leader.map_or(ReplicaSet::default(), ReplicaSet::one)
+            }
+        }
+    }
+}
