@@ -58,7 +58,7 @@ impl Descriptor {
                 ..
             } => self.refusal_of_options(keyspace, options),
             Operation::Transact { .. } | Operation::Watch { .. } if !self.has_transactions => {
-                Some(refused(keyspace, "has no transactions", TRANSACTIONS))
+                Some(refused(keyspace, "has no transactions", CONSENSUS))
             }
             Operation::Transact { transaction, .. } => {
                 let mut options = transaction.steps.iter().filter_map(|step| match step {
@@ -75,18 +75,16 @@ impl Descriptor {
     }
 
     fn refusal_of_options(&self, keyspace: &str, options: &PutOptions) -> Option<Failure> {
-        const ORDER: &str = "a protocol that puts all writes to a key into one order";
         let (what, needed) = if options.condition.is_some() && !self.takes_conditions {
-            ("takes no conditions", ORDER)
+            ("takes no conditions", CONSENSUS)
         } else if options.returns_previous && !self.takes_conditions {
-            ("does not return the value that a write replaces", ORDER)
+            ("does not return the value that a write replaces", CONSENSUS)
         } else if options.computes.is_some() && !self.computes {
-            ("computes no values", COMPUTES)
+            ("computes no values", CONSENSUS)
         } else if options.expiry.is_some() && !self.takes_expiry {
-            (
-                "takes no expiry",
-                "a protocol that stores the expiry of each value",
-            )
+            return Some(Failure::Unsupported(format!(
+                "the keyspace '{keyspace}' takes no expiry, and no other protocol does"
+            )));
         } else if options.replaces.is_some() && !self.keeps_siblings {
             ("keeps no siblings", SIBLINGS)
         } else {
@@ -96,8 +94,7 @@ impl Descriptor {
     }
 }
 
-const TRANSACTIONS: &str = "a keyspace with `protocol = \"dacian\"`";
-const COMPUTES: &str = "a keyspace with `protocol = \"dacian\"`";
+const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 
 fn refused(keyspace: &str, what: &str, needed: &str) -> Failure {

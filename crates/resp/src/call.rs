@@ -100,11 +100,18 @@ impl Call<'_> {
     ///
     /// The rule: if the last argument but one is `AT`, in capitals, and there is at least one group of `group` arguments before it, the last two
     /// arguments are a level. Then a word that is not a level is an error, and not a key. So a key named `AT` must be placed elsewhere, or be
-    /// followed by an explicit `AT level`. A key named `at` may be anywhere.
+    /// followed by an explicit `AT level`. A key named `at` may be anywhere, unless a level follows it: then the client has most likely meant `AT`.
     pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Wanted>, usize), Refusal> {
         let len = self.len();
         if len >= 1 + group + 2 && self.arguments.at(len - 2) == b"AT" {
             return Ok((Some(self.level(len - 1)?), len - 2));
+        }
+        if len >= 1 + group + 2 && self.arguments.is(len - 2, "AT") && self.level(len - 1).is_ok() {
+            return Err(Refusal::err(format_args!(
+                "'{} {}' would be taken for keys; to name a level, write AT in capitals",
+                self.text(len - 2),
+                self.text(len - 1)
+            )));
         }
         Ok((None, len))
     }

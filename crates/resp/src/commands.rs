@@ -1,7 +1,8 @@
 //! The commands, one file each, and the table of them.
 //!
-//! To add one: copy `strlen.rs`; add its `mod` and its line in [`COMMANDS`], which is in order; if its reply has a new form, add a variant in `shape.rs`; take its
-//! name out of `unsupported.rs`; write a script in `tests/goldens`; and name it in `docs/commands.md` and `docs/clients.md`.
+//! To add one: copy `strlen.rs`; add its `mod` and its line in [`COMMANDS`], which is in order; say whether a transaction can have it; if its reply has a new form,
+//! add a variant in `shape.rs`; take its name out of `unsupported.rs`; write a script in `tests/goldens`, and let `UPDATE_GOLDENFILES=1` write the answers that list
+//! all commands (`tests/goldens/server`) again; add it to the commands that `tests/connection.rs` draws; and name it in `docs/commands.md` and `docs/clients.md`.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
 mod append;
@@ -65,6 +66,8 @@ pub(crate) struct Spec {
     pub(crate) waits: bool,
     /// When it reads values. Their size is not known before.
     pub(crate) reads: Reads,
+    /// Whether a transaction can have it.
+    pub(crate) in_transactions: bool,
     pub(crate) run: fn(&mut Call<'_>) -> Result<(), Refusal>,
 }
 
@@ -149,11 +152,12 @@ const PLAIN: Spec = Spec {
     summary: "",
     waits: false,
     reads: Reads::Never,
+    in_transactions: false,
     run: run_unknown,
 };
 
 /// All commands, by name.
-pub(crate) static COMMANDS: [Spec; 51] = [
+pub(crate) static COMMANDS: &[Spec] = &[
     append::APPEND,
     readonly::ASKING,
     auth::AUTH,
@@ -294,7 +298,7 @@ mod tests {
     #[test]
     fn the_table_is_in_order_and_every_name_is_found_in_any_case() {
         assert!(COMMANDS.is_sorted_by(|one, next| one.name < next.name));
-        for spec in &COMMANDS {
+        for spec in COMMANDS {
             assert!(spec.name.len() <= MAX_NAME_BYTES);
             let found = find(spec.name.to_uppercase().as_bytes()).expect("it is in the table");
             assert_eq!(found.name, spec.name);

@@ -34,8 +34,7 @@
 //!
 //! # Caveats: where we differ from Redis, and why
 //!
-//! - **Levels.** `AT level` may be at the end of `GET`, `SET`, `DEL`, `UNLINK`, `EXISTS`, `MGET`, `MSET`, `STRLEN`, `TYPE`, `SETNX`, `SETEX`,
-//!   `PSETEX`, `GETSET` and `GETDEL`. If a command takes any number of keys, its last two arguments are a level whenever the last but one is `AT` (in
+//! - **Levels.** `AT level` may be at the end of every command that reads or writes keys (`docs/commands.md` names them). If a command takes any number of keys, its last two arguments are a level whenever the last but one is `AT` (in
 //!   capitals) and at least one key, or key and value, is before it. Then a word that is not a level is refused and not taken for a key, because a
 //!   misspelt level must not become a weaker read. A key named `AT` is written elsewhere in the list (`MGET AT k`), or with a level after it
 //!   (`MGET k AT x AT causal`).

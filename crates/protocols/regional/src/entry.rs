@@ -73,6 +73,45 @@ pub(crate) struct Write {
     /// Whether the key had a value before, as far as the leader knew. Other sites are not told.
     #[prost(bool, tag = "3")]
     pub existed: bool,
+    /// Whether it is a delete that finds no value: then it puts nothing. It has an entry, so that it is found if its session asks again.
+    #[prost(bool, tag = "4")]
+    pub finds_nothing: bool,
+    /// The delete that it has found, if there is one.
+    #[prost(fixed64, tag = "5")]
+    found_at: u64,
+    #[prost(uint32, tag = "6")]
+    found_site: u32,
+}
+
+impl Write {
+    /// A put, or a delete that finds a value.
+    pub fn of(key: Bytes, value: Option<Bytes>, existed: bool) -> Write {
+        Write {
+            key,
+            value,
+            existed,
+            ..Write::default()
+        }
+    }
+
+    /// A delete that finds nothing, or the delete of this version.
+    pub fn nothing(key: Bytes, found: Option<VersionId>) -> Write {
+        let (at, site) = found.map_or((0, 0), |id| (id.at.0, id.replica.site().0));
+        Write {
+            key,
+            finds_nothing: true,
+            found_at: at,
+            found_site: site.into(),
+            ..Write::default()
+        }
+    }
+
+    /// The delete that it has found.
+    pub fn found(&self) -> Option<VersionId> {
+        let replica = ReplicaId::from(SiteId(self.found_site as u16));
+        let at = Hlc(self.found_at);
+        (at > Hlc::ZERO).then_some(VersionId { at, replica })
+    }
 }
 
 /// How far all sites are.
@@ -102,8 +141,10 @@ impl Entry {
     /// The entry as other sites are told of it.
     pub fn for_others(mut self) -> Entry {
         (self.session, self.tag) = (0, 0);
-        if let Some(Work::Write(write)) = &mut self.work {
-            write.existed = false;
+        match &mut self.work {
+            Some(Work::Write(write)) if write.finds_nothing => *write = Write::nothing(Bytes::new(), None),
+            Some(Work::Write(write)) => write.existed = false,
+            _ => {}
         }
         self
     }
@@ -146,13 +187,15 @@ impl Entry {
 
     /// The key that it puts.
     pub fn key(&self) -> Option<Key> {
-        self.write().map(|write| Key::from(write.key.clone()))
+        let write = self.write().filter(|write| !write.finds_nothing);
+        write.map(|write| Key::from(write.key.clone()))
     }
 
     /// The version that it puts.
     pub fn into_version(self) -> Option<(Key, Version<()>)> {
         let id = self.id();
         match self.work {
+            Some(Work::Write(write)) if write.finds_nothing => None,
             Some(Work::Write(Write { key, value, .. })) => {
                 let version = Version { id, value, meta: () };
                 Some((Key::from(key), version))
@@ -178,6 +221,12 @@ impl Entry {
     pub fn check(&self) -> Result<(), String> {
         if self.site >= u32::from(ReplicaId::MAX_SITES) {
             return Err(format!("site {}", self.site));
+        }
+        if self
+            .write()
+            .is_some_and(|write| write.found_site >= u32::from(ReplicaId::MAX_SITES))
+        {
+            return Err("a delete of a version of no site".to_string());
         }
         let is_first = matches!(self.work, Some(Work::Begin(_)));
         if let Some(Work::Begin(begin)) = &self.work {

@@ -9,7 +9,7 @@
 //! ```
 use crate::entry::Entry;
 use crate::message::{Body, Forward, Have};
-use crate::replica::{Cx, Nukv};
+use crate::replica::{Cx, Nukv, note_ahead};
 use crate::sites::{Place, Sites};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Hlc, Micros, ReplicaId, ServerId, SiteId};
@@ -374,9 +374,10 @@ impl Nukv {
             _ => {}
         }
         let newest = link.place.at;
-        if self.group.propose(newest, entry.encode()).is_none() {
+        let Some(at) = self.group.propose(newest, entry.encode()) else {
             return Taken::Full;
-        }
+        };
+        note_ahead(&mut self.ahead, at.index, &entry);
         self.taken.take(site, link);
         Taken::Yes
     }

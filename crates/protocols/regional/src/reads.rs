@@ -2,27 +2,15 @@
 use crate::replica::{Cx, Line, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
-use bytes::Bytes;
 use turnbuckle_core::{Hlc, Micros, PlainResponse, RequestId, SiteId};
 use turnbuckle_raft::Role;
 
 impl Nukv {
     /// A read, which any replica answers that has what the session needs.
-    pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+    pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, mut request: Request) {
         if self.lacks(&request.needs).is_some() && !self.config.bugs.ignores_needs {
             return self.wait_for_needs(cx, id, request);
         }
-        self.answer(cx, id, request, PlainResponse::Value);
-    }
-
-    /// Answers with what the key has here.
-    pub(crate) fn answer(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: RequestId,
-        mut request: Request,
-        answer: impl FnOnce(Option<Bytes>) -> PlainResponse,
-    ) {
         let newest = cx.chain(request.work.key()).map(|chain| chain.newest());
         let (version, value) = match newest {
             Some(newest) => (Some(newest.id), newest.value.clone()),
@@ -47,7 +35,7 @@ impl Nukv {
         };
         let receipt = cx.receipt(request.work.level(), version);
         let response = Response {
-            outcome: Outcome::Answered(answer(value)),
+            outcome: Outcome::Answered(PlainResponse::Value(value)),
             index: self.applied,
             epoch,
             floor,

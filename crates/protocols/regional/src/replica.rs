@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Bug, Completeness, Context, Descriptor, GroupStatus, Hlc, Key, Level, MemberRefusal, Metric,
     Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId,
-    ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
+    ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology, VersionId, Vitals, Wish,
 };
 use turnbuckle_raft::{Committed, Group, OperationName, RaftMessage, Role, Sessions};
 
@@ -63,8 +63,8 @@ pub struct Nukv {
     pub(crate) told: BTreeMap<SiteId, (ServerId, Sites)>,
     /// The operations that clients wait for, by the index of their entries.
     pub(crate) proposed: BTreeMap<u64, Waiting>,
-    /// Whether keys will have a value when an entry is applied that is not yet; and the index of the last such entry.
-    pub(crate) ahead: BTreeMap<Key, (u64, bool)>,
+    /// What entries that are not applied will put, of this site and of others: the newest version of each key.
+    pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// The newest write of each session in its log.
     pub(crate) sessions: Sessions,
     /// When it has proposed the last mark.
@@ -87,6 +87,16 @@ pub(crate) struct Waiting {
     pub since: Micros,
 }
 
+/// What a key will have when an entry is applied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead {
+    /// The last entry that puts the key.
+    pub index: u64,
+    /// The newest version that one of them puts.
+    pub id: VersionId,
+    pub has_value: bool,
+}
+
 /// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
@@ -103,8 +113,6 @@ pub enum Timer {
 pub enum Line {
     /// What is applied of a site.
     Site(SiteId),
-    /// The index up to which entries are applied.
-    Applied,
 }
 
 pub(crate) type Cx<'a> = Context<'a, Nukv>;
@@ -471,8 +479,12 @@ impl Protocol for Nukv {
             waits_for_applied.map(|(index, _)| index),
             self.applied
         );
-        for (key, (index, _)) in &self.ahead {
-            assert!(*index > self.applied, "entry {index} of {key} is applied");
+        for (key, ahead) in &self.ahead {
+            assert!(
+                ahead.index > self.applied,
+                "entry {} of {key} is applied",
+                ahead.index
+            );
         }
     }
 }
@@ -616,13 +628,12 @@ impl Nukv {
         if let Some(site) = site {
             cx.advance(Line::Site(site), self.sites.place(site).at.0);
         }
-        cx.advance(Line::Applied, index);
     }
 
     fn apply_one(&mut self, cx: &mut Cx<'_>, index: u64, entry: Entry) {
         let (site, link) = (entry.site(), entry.link());
         if let Some(key) = entry.key()
-            && self.ahead.get(&key).is_some_and(|(ahead, _)| *ahead <= index)
+            && self.ahead.get(&key).is_some_and(|ahead| ahead.index <= index)
         {
             self.ahead.remove(&key);
         }
@@ -692,7 +703,6 @@ impl Nukv {
     }
 
     fn advance_lines(&self, cx: &mut Cx<'_>) {
-        cx.advance(Line::Applied, self.applied);
         for (site, place) in self.sites.places() {
             cx.advance(Line::Site(site), place.at.0);
         }
@@ -930,8 +940,14 @@ fn decode(committed: &Committed) -> Option<Entry> {
 }
 
 /// A leader takes note of what an entry will put.
-pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, (u64, bool)>, index: u64, entry: &Entry) {
+pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, entry: &Entry) {
     if let (Some(key), Some(write)) = (entry.key(), entry.write()) {
-        ahead.insert(key, (index, write.value.is_some()));
+        let (id, has_value) = (entry.id(), write.value.is_some());
+        let new = Ahead { index, id, has_value };
+        let known = ahead.entry(key).or_insert(new);
+        *known = match id >= known.id {
+            true => new,
+            false => Ahead { index, ..*known },
+        };
     }
 }

@@ -1,14 +1,15 @@
 //! Writes: stamped by the leader of the site, and answered when their entries are applied.
 use crate::entry::{Entry, Work, Write};
-use crate::replica::{Cx, Line, Nukv, Waiting, note_ahead};
+use crate::replica::{Cx, Nukv, Waiting, note_ahead};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{Hlc, Key, Level, PlainRequest, PlainResponse, Receipt, RequestId};
+use crate::sites::{Has, Place};
+use turnbuckle_core::{Hlc, Key, Level, PlainRequest, PlainResponse, Receipt, RequestId, SiteId, VersionId};
 use turnbuckle_raft::sessions::Found;
 use turnbuckle_raft::{Proposed, Role};
 
 impl Nukv {
     /// A write, which only the leader of the site carries out.
-    pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+    pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, mut request: Request) {
         let level = request.work.level();
         if self.group.role() != Role::Leader {
             let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
@@ -48,14 +49,21 @@ impl Nukv {
         let PlainRequest::Put(key, value, ..) = &request.work else {
             return;
         };
-        let existed = self.exists(cx, key);
-        if value.is_none() && !existed {
-            return self.delete_nothing(cx, id, request);
-        }
-        let write = Write {
-            key: key.0.clone(),
-            value: value.clone(),
-            existed,
+        let found = self.found(cx, key);
+        let existed = found.is_some_and(|(_, has_value)| has_value);
+        let write = match value {
+            None if !existed => {
+                let found = found.map(|(id, _)| id);
+                // It is answered as a read is. What the session has seen may be under way to here: without it, the delete would not delete that.
+                if let Some(need) = found.and_then(|id| self.uncovered(id)) {
+                    request.needs.push(need);
+                }
+                if self.lacks(&request.needs).is_some() {
+                    return self.wait_for_needs(cx, id, request);
+                }
+                Write::nothing(key.0.clone(), found)
+            }
+            value => Write::of(key.0.clone(), value.clone(), existed),
         };
         // Algorithm 4.2, lines 6 and 7: the clock follows what the session has seen.
         cx.observe(request.above);
@@ -72,26 +80,22 @@ impl Nukv {
         self.flush_soon(cx);
     }
 
-    /// A delete finds no value. It is answered as a read is: with nothing, when this replica has what the session needs, and has applied the entries that leave nothing. What the session has seen may be under way to here; a
-    /// delete that did not wait for it would not delete it.
-    fn delete_nothing(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        if self.lacks(&request.needs).is_some() {
-            return self.wait_for_needs(cx, id, request);
-        }
-        if let Some((index, _)) = self.ahead.get(request.work.key()) {
-            let deadline = cx.now.monotonic + self.config.patience;
-            return cx.wait(Line::Applied, *index, deadline, id, request);
-        }
-        self.answer(cx, id, request, |_| PlainResponse::Written { existed: false });
+    /// What the key has at the end of the leader's log: its newest version, and whether that has a value.
+    fn found(&self, cx: &Cx<'_>, key: &Key) -> Option<(VersionId, bool)> {
+        let newest = cx.chain(key).map(|chain| chain.newest());
+        let there = newest.map(|newest| (newest.id, newest.value.is_some()));
+        let ahead = self.ahead.get(key).map(|ahead| (ahead.id, ahead.has_value));
+        there.max(ahead)
     }
 
-    /// Whether the key has a value at the end of the leader's log.
-    fn exists(&self, cx: &Cx<'_>, key: &Key) -> bool {
-        if let Some((_, has_value)) = self.ahead.get(key) {
-            return *has_value;
-        }
-        let newest = cx.chain(key).map(|chain| chain.newest());
-        newest.is_some_and(|newest| newest.value.is_some())
+    /// What another replica must have to show this version, if not even this one counts as having it: a full copy has brought it, and covers less.
+    fn uncovered(&self, id: VersionId) -> Option<(SiteId, Place)> {
+        let site = id.replica.site();
+        let place = Place {
+            epoch: self.taken.epoch_of(site, id.at),
+            at: id.at,
+        };
+        (self.taken.has(site, place) == Has::NotYet).then_some((site, place))
     }
 
     /// The client waits until the entry is applied.
@@ -149,18 +153,24 @@ impl Nukv {
             // No client waits for other entries.
             return;
         };
-        let response = PlainResponse::Written {
-            existed: write.existed,
+        let version = match write.finds_nothing {
+            true => write.found(),
+            false => Some(entry.id()),
         };
+        let epoch = version.map_or(Hlc::ZERO, |id| self.sites.epoch_of(id.replica.site(), id.at));
         let receipt = Receipt {
             waited: cx.now.monotonic.since(waiting.since),
-            ..cx.receipt(waiting.level, Some(entry.id()))
+            ..cx.receipt(waiting.level, version)
         };
+        let existed = write.existed;
         let response = Response {
-            outcome: Outcome::Answered(response),
+            outcome: Outcome::Answered(PlainResponse::Written { existed }),
             index,
-            epoch: entry.link().place.epoch,
-            floor: Hlc::ZERO,
+            epoch,
+            floor: match version {
+                Some(_) => Hlc::ZERO,
+                None => self.settled,
+            },
         };
         cx.reply(waiting.id, response, receipt);
     }

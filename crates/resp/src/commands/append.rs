@@ -16,6 +16,7 @@ pub(super) const APPEND: Spec = Spec {
         let put = computing(call, Compute::Append(call.arguments.bytes(2)))?;
         call.operate(Shape::Length, put.wanting(call.write_level(level)))
     },
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -10,6 +10,7 @@ pub(super) const DEL: Spec = Spec {
     group: "generic",
     summary: "Deletes keys, one by one, and counts those that had a value: DEL key [key ...] [AT level], or DEL key REPLACES context [AT level].",
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -6,6 +6,7 @@ pub(super) const ECHO: Spec = Spec {
     arity: 2,
     summary: "Returns its argument.",
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -11,6 +11,7 @@ pub(super) const EXISTS: Spec = Spec {
     summary: "Counts the keys that have a value: EXISTS key [key ...] [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

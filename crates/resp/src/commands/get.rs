@@ -11,6 +11,7 @@ pub(super) const GET: Spec = Spec {
     summary: "The value of a key: GET key [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -11,6 +11,7 @@ pub(super) const GETDEL: Spec = Spec {
     summary: "Deletes a key, and returns the value that it had: GETDEL key [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

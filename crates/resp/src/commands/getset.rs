@@ -11,6 +11,7 @@ pub(super) const GETSET: Spec = Spec {
     summary: "Sets the value of a key, and returns the value before: GETSET key value [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -14,6 +14,7 @@ pub(super) const INCR: Spec = Spec {
         let level = call.level_behind(2, "incr")?;
         add(call, 1, level)
     },
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -10,6 +10,7 @@ pub(super) const MGET: Spec = Spec {
     summary: "The values of several keys; a snapshot where the keyspace has them: MGET key [key ...] [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -9,6 +9,7 @@ pub(super) const MSET: Spec = Spec {
     group: "string",
     summary: "Sets several keys, one by one, not as one transaction: MSET key value [key value ...] [AT level].",
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -5,6 +5,7 @@ pub(super) const PING: Spec = Spec {
     name: "ping",
     summary: "Returns PONG, or its argument.",
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

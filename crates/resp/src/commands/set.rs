@@ -12,6 +12,7 @@ pub(super) const SET: Spec = Spec {
               [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] [AT level].",
     reads: Reads::With("GET"),
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -10,6 +10,7 @@ pub(super) const SETEX: Spec = Spec {
     group: "string",
     summary: "Sets the value of a key for this number of seconds: SETEX key seconds value [AT level].",
     run: |call| run(call, "setex", Unit::Seconds),
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -10,6 +10,7 @@ pub(super) const SETNX: Spec = Spec {
     group: "string",
     summary: "Sets the value of a key that has none, and returns whether it did: SETNX key value [AT level].",
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

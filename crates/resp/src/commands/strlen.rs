@@ -11,6 +11,7 @@ pub(super) const STRLEN: Spec = Spec {
     summary: "The length of a key's value: STRLEN key [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

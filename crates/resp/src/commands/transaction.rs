@@ -141,33 +141,6 @@ pub(super) const UNWATCH: Spec = Spec {
     ..PLAIN
 };
 
-/// The commands that a transaction can have.
-const QUEUED: [&str; 23] = [
-    "append",
-    "decr",
-    "decrby",
-    "del",
-    "echo",
-    "exists",
-    "get",
-    "getdel",
-    "getset",
-    "incr",
-    "incrby",
-    "incrbyfloat",
-    "mget",
-    "mset",
-    "ping",
-    "psetex",
-    "set",
-    "setex",
-    "setnx",
-    "setrange",
-    "strlen",
-    "type",
-    "unlink",
-];
-
 /// Executes a command between `MULTI` and `EXEC`: it is parsed, and kept.
 pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(), Refusal> {
     match spec.name {
@@ -175,7 +148,7 @@ pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(),
         name if !spec.takes(call.arguments) => Err(Refusal::arity(name)),
         // Nothing will be carried out.
         _ if !call.has_transactions()? || call.is_transaction_broken() => call.reply_queued(),
-        name if QUEUED.contains(&name) => {
+        _ if spec.in_transactions => {
             call.is_queued = true;
             (spec.run)(call)
         }

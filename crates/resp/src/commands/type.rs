@@ -11,6 +11,7 @@ pub(super) const TYPE: Spec = Spec {
     summary: "The type of a key's value, string or none: TYPE key [AT level].",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 
