@@ -7,6 +7,8 @@ pub struct Descriptor {
     pub history: bool,
     /// How versions reach other replicas.
     pub replication: Replication,
+    /// Whether the replicas of a partition at one site agree among themselves, and other sites are told later: what is acknowledged is at one site first.
+    pub agrees_by_site: bool,
     /// How many members a partition may have inside a site.
     pub max_members: u16,
     /// Whether a partition may have replicas at some of the sites only.
@@ -37,6 +39,7 @@ impl Descriptor {
         Descriptor {
             history: false,
             replication,
+            agrees_by_site: false,
             max_members: 1,
             leaves_sites_out: false,
             tolerates_clock_steps: false,

@@ -39,6 +39,8 @@ pub struct Draw {
     pub clock_jumps: bool,
     /// Whether the replicas of a partition elect a leader.
     pub elects: bool,
+    /// Whether those of each site do.
+    pub agrees_by_site: bool,
 }
 
 /// The longest patience of nodes, in worlds that need it: how long they wait for peers that may hold what they lost.
@@ -127,16 +129,14 @@ impl Draw {
                 *delay = (*delay).min(LONGEST_DELAY_WITH_LEADERS);
             }
         }
+        if protocol.agrees_by_site {
+            self.agrees_by_site = true;
+            self.world.members = Members::from([3, 3, 2, 1][self.world.seed as usize % 4]);
+            let members = usize::from(self.world.members.max());
+            self.world.nodes_per_site = self.world.nodes_per_site.max(members);
+            return self;
+        }
         self.placed_for(protocol)
-    }
-
-    /// The same world with this number of members of each partition at each site, on nodes of their own.
-    #[must_use]
-    pub fn with_members(mut self, members: Members) -> Draw {
-        let world = &mut self.world;
-        world.nodes_per_site = world.nodes_per_site.max(usize::from(members.max()));
-        world.members = members;
-        self
     }
 
     fn placed_for(mut self, protocol: Descriptor) -> Draw {
@@ -361,6 +361,7 @@ impl Draw {
             clocks_lie: random.percent(10),
             clock_jumps: of_clock_jumps(seed).percent(10),
             elects: false,
+            agrees_by_site: false,
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
     }
@@ -422,6 +423,9 @@ impl Draw {
         if self.clock_jumps && self.fault_every.is_some() {
             faults.push(self.draw_clock_jump(&nodes));
         }
+        if self.agrees_by_site {
+            self.spare_groups(&mut faults);
+        }
         let mut world = self.world.clone();
         let takes_directory =
             |fault: &Fault| matches!(fault.kind, FaultKind::Crash { loss, .. } if loss.takes_directory());
@@ -438,6 +442,22 @@ impl Draw {
             faults,
             parameters: self.parameters(),
         }
+    }
+
+    /// A write is at one site until it is sent to others. So of the replicas of a site that agree on it, at most one loses what it had, and none that is the only one. No directory is replaced by an
+    /// old copy: a replica cannot know that.
+    fn spare_groups(&self, faults: &mut Vec<Fault>) {
+        let is_first = |node: NodeId| usize::from(node.0).is_multiple_of(self.world.nodes_per_site);
+        let may_lose = |node| self.world.members.max() > 1 && is_first(node);
+        faults.retain(|fault| match &fault.kind {
+            FaultKind::Crash { loss: Loss::Old, .. } | FaultKind::CrashAll { loss: Loss::Old } => false,
+            FaultKind::Crash {
+                loss: Loss::Directory,
+                node,
+            }
+            | FaultKind::Damage { node, .. } => may_lose(*node),
+            _ => true,
+        });
     }
 
     /// A protocol uses those that it has.

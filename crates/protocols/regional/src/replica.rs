@@ -127,6 +127,7 @@ impl Protocol for Nukv {
     type Line = Line;
 
     const DESCRIPTOR: Descriptor = Descriptor {
+        agrees_by_site: true,
         max_members: ReplicaId::MAX_MEMBERS,
         ..Descriptor::of(Replication::Consensus)
     };
@@ -344,6 +345,10 @@ impl Protocol for Nukv {
     fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
         if up || !cx.others().contains(peer.replica()) {
             return;
+        }
+        if self.copying == Some(peer) {
+            // It may not come back. Who has what is missing is looked at once more.
+            self.copying = None;
         }
         match peer.site == self.site {
             true => self.group.lose(peer.replica()),
@@ -621,8 +626,13 @@ impl Nukv {
         if !self.group.is_member() {
             self.leave_group(cx);
         }
-        let keep = self.entries_to_keep();
-        if self.group.purge(cx, keep) || is_kept {
+        // To look at the log for each entry would cost more than it saves.
+        let every = (self.config.log_entries as u64 / 8).clamp(1, 256);
+        let is_purged = index.is_multiple_of(every) && {
+            let keep = self.entries_to_keep();
+            self.group.purge(cx, keep)
+        };
+        if is_purged || is_kept {
             self.keep(cx);
         }
         if let Some(site) = site {
