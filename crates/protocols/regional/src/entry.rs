@@ -47,13 +47,19 @@ pub(crate) struct Begin {
     /// What its leader had of each site ([`Sites`]). A replica of the site that has less takes a full copy.
     #[prost(bytes = "bytes", tag = "1")]
     sites: Bytes,
+    /// The leader, by its number among the site's members. If it is not the first epoch, it has taken full copies of the other sites, and the others take one of it.
+    #[prost(uint32, tag = "2")]
+    pub member: u32,
 }
 
 impl Begin {
-    pub fn with(sites: &Sites) -> Begin {
+    pub fn with(sites: &Sites, member: u16) -> Begin {
         let mut out = BytesMut::new();
         sites.put(&mut out);
-        Begin { sites: out.freeze() }
+        Begin {
+            sites: out.freeze(),
+            member: member.into(),
+        }
     }
 
     pub fn sites(&self) -> Sites {
@@ -175,6 +181,14 @@ impl Entry {
         VersionId {
             at: Hlc(self.at),
             replica: ReplicaId::from(self.site()),
+        }
+    }
+
+    /// Whether it is the first entry that its site has ever stamped.
+    pub fn is_first_of_all(&self) -> bool {
+        match &self.work {
+            Some(Work::Begin(begin)) => begin.sites().place(self.site()) == Place::default(),
+            _ => false,
         }
     }
 

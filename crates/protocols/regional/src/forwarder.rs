@@ -10,7 +10,7 @@
 use crate::entry::Entry;
 use crate::message::{Body, Forward, Have};
 use crate::replica::{Cx, Nukv, note_ahead};
-use crate::sites::{Place, Sites};
+use crate::sites::{Fit, Place, Sites};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Hlc, Micros, ReplicaId, ServerId, SiteId};
 use turnbuckle_raft::Role;
@@ -67,13 +67,11 @@ impl Nukv {
 
     /// This replica leads from now on. It does not know how far the other sites are.
     pub(crate) fn begin_forwarding(&mut self, cx: &mut Cx<'_>) {
-        let committed = self.group.committed();
         for site in self.others() {
             // Whoever led there is probably still the leader.
             let before = self.ways.remove(&site);
             let way = Way {
                 leader: before.and_then(|way| way.leader),
-                next: self.config.bugs.forwards_only_new.then_some(committed),
                 ..Way::default()
             };
             self.ways.insert(site, way);
@@ -105,7 +103,12 @@ impl Nukv {
             let Some(way) = self.ways.get_mut(&site) else {
                 continue;
             };
-            let waits = way.next.is_none() || !way.under_way.is_empty();
+            // What is in a log may be lost with its leader. So a site is asked until it has applied everything.
+            let is_behind = way
+                .sites
+                .as_ref()
+                .is_none_or(|sites| sites.place(self.site) < self.sites.place(self.site));
+            let waits = way.next.is_none() || !way.under_way.is_empty() || is_behind;
             if waits && now >= way.since + patience {
                 // It may not lead any more, or not run.
                 way.leader = None;
@@ -144,8 +147,14 @@ impl Nukv {
         while way.under_way.front().is_some_and(|&(last, _)| last <= taken.at) {
             way.under_way.pop_front();
         }
-        let must_go_back = have.is_gap && !self.config.bugs.forwards_only_new;
-        if way.next.is_none() || must_go_back {
+        if have.is_gap {
+            // What is under way behind the gap does not fit either. It is asked how far it is, and its answer to that is not about a gap.
+            if way.next.take().is_some() {
+                self.ask_site(cx, from.site);
+            }
+            return;
+        }
+        if way.next.is_none() {
             way.under_way.clear();
             match self.go_on(taken) {
                 GoOn::Behind(index) => {
@@ -157,7 +166,7 @@ impl Nukv {
                     // It is asked again how far it is, until it has taken the copy.
                     cx.send(from, Body::Dropped(()).into());
                 }
-                GoOn::Lost => self.lose_epoch(),
+                GoOn::Lost => self.suspect_loss(cx, taken),
             }
         }
         self.forward(cx);
@@ -166,7 +175,7 @@ impl Nukv {
     /// Where to go on for a site that has everything up to there in its log.
     fn go_on(&self, taken: Place) -> GoOn {
         let mine = self.sites.place(self.site);
-        if taken == mine {
+        if taken == mine || self.config.bugs.forwards_only_new {
             return GoOn::Behind(self.applied);
         }
         let knows_all = self.group.knows_committed() && self.applied >= self.group.committed();
@@ -177,25 +186,27 @@ impl Nukv {
                 false => GoOn::Behind(self.applied),
             };
         }
-        let mut earliest = None;
+        let mut is_first = true;
         for (index, entry) in self.own_entries(self.group.first()) {
             let link = entry.link();
             let follows = match link.place.epoch == taken.epoch {
                 true => link.before == taken.at,
                 // A site that has nothing: the first entry of all follows that, if nothing is forgotten that it would need, too.
-                false => link.before == Hlc::ZERO && taken == Place::default() && self.settled == Hlc::ZERO,
+                false => entry.is_first_of_all() && taken == Place::default() && self.settled == Hlc::ZERO,
             };
             if follows {
                 return GoOn::Behind(index - 1);
             }
-            earliest.get_or_insert(link.before);
+            if link.place.epoch == taken.epoch && link.before > taken.at {
+                return match is_first {
+                    true => GoOn::Dropped,
+                    // An entry of another log of this epoch: between two that follow each other here.
+                    false => GoOn::Lost,
+                };
+            }
+            is_first = false;
         }
-        let is_in_the_log = taken.epoch == mine.epoch && earliest.is_some_and(|earliest| taken.at > earliest);
-        match is_in_the_log {
-            // Entries of another log of this epoch.
-            true => GoOn::Lost,
-            false => GoOn::Dropped,
-        }
+        GoOn::Dropped
     }
 
     /// The entries that this site has stamped and that are applied, with their indexes, from an index on.
@@ -366,9 +377,9 @@ impl Nukv {
 
     /// Proposes an entry of another site, if it is the next one.
     fn take_foreign(&mut self, entry: Entry) -> Taken {
-        use crate::sites::Fit;
+        let entry = entry.for_others();
         let (site, link) = (entry.site(), entry.link());
-        match self.taken.fit(site, link) {
+        match fit(&self.taken, &entry) {
             Fit::Here if !self.config.bugs.sets_back => return Taken::Yes,
             Fit::Gap if !self.config.bugs.skips_gaps => return Taken::Gap,
             _ => {}
@@ -405,6 +416,15 @@ impl Nukv {
     }
 }
 
+/// What an entry of another site is to a replica that has this.
+pub(crate) fn fit(sites: &Sites, entry: &Entry) -> Fit {
+    match sites.fit(entry.site(), entry.link()) {
+        // It begins an epoch, and not the first one: whoever has nothing of the earlier ones takes a full copy.
+        Fit::Next if entry.link().before == Hlc::ZERO && !entry.is_first_of_all() => Fit::Gap,
+        fit => fit,
+    }
+}
+
 /// What has become of an entry of another site.
 enum Taken {
     /// It is in the log.
@@ -418,11 +438,13 @@ enum Taken {
 impl Nukv {
     /// Whether another site may lack something that is applied here.
     pub(crate) fn is_forwarding(&self) -> bool {
-        let ways = self.ways.values();
+        let mine = self.sites.place(self.site);
+        let has_all = |way: &Way| {
+            let sites = way.sites.as_ref();
+            sites.is_some_and(|sites| sites.place(self.site) >= mine)
+        };
+        let mut ways = self.ways.values();
         self.others().count() > ways.len()
-            || self
-                .ways
-                .values()
-                .any(|way| way.next.is_none() || !way.under_way.is_empty())
+            || ways.any(|way| way.next.is_none() || !way.under_way.is_empty() || !has_all(way))
     }
 }

@@ -126,7 +126,7 @@ impl Record for Message {
                 let stamps = forward.entries.iter().map(|entry| entry.link().place.at);
                 stamps.max().unwrap_or_default()
             }
-            Some(Body::Have(have)) => have.sites().newest(),
+            Some(Body::Have(have)) => have.sites().newest().max(Hlc(have.epoch)).max(Hlc(have.at)),
             _ => Hlc::ZERO,
         }
     }

@@ -1,7 +1,7 @@
 //! A replica: its part in the group of its site, what it has of each site, the writes that it has proposed, and the requests that wait.
 use crate::config::{BUGS, NukvConfig, PARAMETERS};
 use crate::entry::{Begin, Entry, Mark, Work};
-use crate::forwarder::Way;
+use crate::forwarder::{Way, fit};
 use crate::message::{Body, Message};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Fit, Link, Place, Sites};
@@ -49,8 +49,16 @@ pub struct Nukv {
     is_incomplete: bool,
     /// It lacks nothing of its group any more when it has applied everything up to here.
     complete_at: Option<u64>,
-    /// If it leads: its site has lost writes that other sites may have. It takes copies of them, and begins a new epoch.
-    refills: bool,
+    /// If it leads, and its site has lost writes that other sites may have: what it has, without those of its own site, and with what copies have brought since. When it has what the other sites have, it begins a new epoch.
+    refill: Option<Sites>,
+    /// If it leads: the round that it has begun to know whether its site has lost writes, and the place up to which another site has them.
+    suspected: Option<(u64, Place)>,
+    /// Whether an epoch of its site has begun in this life.
+    has_begun: bool,
+    /// Its site has begun an epoch here, and its leader had taken copies: this replica takes one of it. Zero: no.
+    copy_behind: Hlc,
+    /// When the last full copy was in place.
+    copied: Micros,
     is_flushing: bool,
 
     // ---- if it leads ----
@@ -228,12 +236,16 @@ impl Protocol for Nukv {
             fetching: None,
             copying: None,
             went_back: false,
-            has_gap: !kept.sites.covers(&kept.wanted),
+            has_gap: !kept.sites.covers(&kept.wanted) || kept.copy_behind > Hlc::ZERO,
             wanted: kept.wanted,
             sites: kept.sites,
             is_incomplete: recovered.lacks_rows,
             complete_at: None,
-            refills: false,
+            refill: None,
+            suspected: None,
+            has_begun: false,
+            copy_behind: kept.copy_behind,
+            copied: Micros(0),
             is_flushing: false,
             leads: false,
             ways: BTreeMap::new(),
@@ -369,7 +381,9 @@ impl Protocol for Nukv {
 
     /// A copy of another replica of the site may be behind in the group's log, and of another site it always is: then it brings what it covers, and the log goes on as it was.
     fn on_copied(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
-        self.copying = None;
+        // What was proposed in this turn is in the log then.
+        self.handle_ready(cx);
+        (self.copying, self.copied) = (None, cx.now.monotonic);
         let kept = copied
             .named
             .get(SITES)
@@ -395,7 +409,14 @@ impl Protocol for Nukv {
         self.sites.merge(&copied.cut, &theirs.sites);
         self.newest_write = self.newest_write.max(self.sites.newest());
         self.settled = self.settled.max(theirs.settled);
-        self.has_gap = !self.sites.covers(&self.wanted);
+        if let Some(refill) = &mut self.refill {
+            refill.merge(&copied.cut, &theirs.sites);
+        }
+        let until = copied.cut.iter().find(|(replica, _)| replica.site() == self.site);
+        if from.site == self.site && until.is_some_and(|&(_, until)| until >= self.copy_behind) {
+            self.copy_behind = Hlc::ZERO;
+        }
+        self.look_for_gap();
         self.keep(cx);
         self.advance_lines(cx);
         if self.leads {
@@ -404,8 +425,9 @@ impl Protocol for Nukv {
         self.handle_ready(cx);
     }
 
+    /// No older write may still come: also where a copy has told of more than entries have brought.
     fn settled(&self) -> Hlc {
-        self.settled
+        self.settled.min(self.sites.until(self.replicas.keys().copied()))
     }
 
     fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
@@ -509,7 +531,14 @@ impl Nukv {
 
     /// Hands on what the group wants, and applies what is committed.
     pub(crate) fn handle_ready(&mut self, cx: &mut Cx<'_>) {
-        self.group.handle_ready(cx);
+        for round in self.group.handle_ready(cx) {
+            if let Some((_, place)) = self.suspected.take_if(|(number, _)| *number == round.number) {
+                // It led when the round began, and has applied all that was acknowledged before: what it does not have is lost.
+                if self.applied >= round.index && self.sites.place(self.site) < place {
+                    self.lose_epoch();
+                }
+            }
+        }
         self.follow_role(cx);
         self.apply_soon(cx);
         self.forward(cx);
@@ -542,7 +571,11 @@ impl Nukv {
             return;
         }
         self.elections += 1;
-        self.refills = self.group.has_lost_for_good();
+        self.suspected = None;
+        self.refill = None;
+        if self.group.has_lost_for_good() && !self.has_begun {
+            self.lose_epoch();
+        }
         // Whatever is in the log may be committed: new timestamps are above it.
         cx.observe(self.group.newest().max(self.sites.newest()));
         self.look_at_log();
@@ -649,7 +682,7 @@ impl Nukv {
         }
         let before = self.sites.place(site);
         let is_own = site == self.site && link.place > before;
-        match self.sites.fit(site, link) {
+        match fit(&self.sites, &entry) {
             // What this site has stamped in its epoch comes by its log, and only so.
             _ if is_own => self.sites.take(site, link),
             Fit::Next => self.sites.take(site, link),
@@ -665,8 +698,12 @@ impl Nukv {
         {
             // Copies that its leader has taken brought what it had of other sites, and of earlier epochs.
             self.wanted.join(&begin.sites());
+            self.has_begun = true;
+            if !entry.is_first_of_all() && begin.member != u32::from(cx.me.member) {
+                self.copy_behind = link.place.at;
+            }
         }
-        self.has_gap = !self.sites.covers(&self.wanted);
+        self.look_for_gap();
         if let Some(Work::Mark(mark)) = &entry.work
             && site == self.site
         {
@@ -706,6 +743,7 @@ impl Nukv {
         let kept = Kept {
             sites: self.sites.clone(),
             wanted: self.wanted.clone(),
+            copy_behind: self.copy_behind,
             settled: self.settled,
             held: self.held,
         };
@@ -732,12 +770,22 @@ impl Nukv {
         }
     }
 
+    fn look_for_gap(&mut self) {
+        self.has_gap = !self.sites.covers(&self.wanted) || self.copy_behind > Hlc::ZERO;
+    }
+
+    /// Whether it is too early for another full copy: the last one has not brought everything, and nothing may have changed since.
+    fn has_just_copied(&self, now: Micros) -> bool {
+        self.copied > Micros(0) && now < self.copied + self.config.timing().timeout()
+    }
+
     /// A copy of the leader brings what is missing. If this replica leads, copies of the other sites do.
     fn fill_gap(&mut self, cx: &mut Cx<'_>) {
-        if !self.has_gap || self.copying.is_some() {
+        if !self.has_gap || self.has_just_copied(cx.now.monotonic) {
             return;
         }
         match self.group.leader() {
+            // Another one than the replica that it has asked may lead by now.
             Some(leader) if leader != cx.me.replica() => self.want_copy(cx, cx.me.peer(leader)),
             Some(_) => {
                 self.copy_other_sites(cx);
@@ -759,9 +807,10 @@ impl Nukv {
                 has_all = false;
                 continue;
             };
-            if !self.sites.covers(theirs) {
+            if !self.refill.as_ref().unwrap_or(&self.sites).covers(theirs) {
                 has_all = false;
-                if self.copying.is_none() {
+                let may_ask = self.copying.is_none_or(|copying| copying.site == site);
+                if may_ask && !self.has_just_copied(cx.now.monotonic) {
                     self.want_copy(cx, at);
                 }
             }
@@ -784,9 +833,19 @@ impl Nukv {
 
     /// Other sites have writes of this one that its own log does not have: it has lost them.
     pub(crate) fn lose_epoch(&mut self) {
-        if !self.refills {
-            self.refills = true;
-            self.sites.lose(self.site);
+        let mut has = self.sites.clone();
+        has.lose(self.site);
+        self.refill.get_or_insert(has);
+    }
+
+    /// Another site has more of this one's writes than this leader. Either they are lost, or another replica leads by now: a round tells.
+    pub(crate) fn suspect_loss(&mut self, cx: &mut Cx<'_>, place: Place) {
+        if self.suspected.is_none()
+            && self.refill.is_none()
+            && let Some(round) = self.group.begin_round(cx.now.monotonic)
+        {
+            self.suspected = Some((round, place));
+            self.flush_soon(cx);
         }
     }
 
@@ -795,7 +854,7 @@ impl Nukv {
     fn begin_epoch(&mut self, cx: &mut Cx<'_>) {
         let has_epoch = self.taken.place(self.site).epoch > Hlc::ZERO;
         let is_ready = self.group.knows_committed() && self.applied >= self.group.committed();
-        if !self.leads || !is_ready || has_epoch && !self.refills {
+        if !self.leads || !is_ready || has_epoch && self.refill.is_none() {
             return;
         }
         if !self.copy_other_sites(cx) {
@@ -807,12 +866,12 @@ impl Nukv {
             place: Place { epoch: at, at },
             before: Hlc::ZERO,
         };
-        let begin = Begin::with(&self.sites);
+        let begin = Begin::with(&self.sites, cx.me.member);
         if self
             .propose_own(link, Work::Begin(begin), OperationName::default())
             .is_some()
         {
-            self.refills = false;
+            self.refill = None;
         }
     }
 
@@ -842,7 +901,7 @@ impl Nukv {
     /// The link of the next entry of this site. `None` before its epoch has begun, and while the site takes copies of others.
     pub(crate) fn next_link(&self, cx: &mut Cx<'_>) -> Option<Link> {
         let last = self.taken.place(self.site);
-        if last.epoch == Hlc::ZERO || self.refills {
+        if last.epoch == Hlc::ZERO || self.refill.is_some() {
             return None;
         }
         let at = cx.stamp();
@@ -919,6 +978,7 @@ impl Nukv {
 struct Kept {
     sites: Sites,
     wanted: Sites,
+    copy_behind: Hlc,
     settled: Hlc,
     held: Hlc,
 }
@@ -928,6 +988,7 @@ impl Kept {
         let mut out = BytesMut::new();
         self.sites.put(&mut out);
         self.wanted.put(&mut out);
+        out.put_u64(self.copy_behind.0);
         out.put_u64(self.settled.0);
         out.put_u64(self.held.0);
         out.freeze()
@@ -937,6 +998,7 @@ impl Kept {
         Some(Kept {
             sites: Sites::decode_from(&mut bytes).ok()?,
             wanted: Sites::decode_from(&mut bytes).ok()?,
+            copy_behind: Hlc(bytes.try_get_u64().ok()?),
             settled: Hlc(bytes.try_get_u64().ok()?),
             held: Hlc(bytes.try_get_u64().ok()?),
         })

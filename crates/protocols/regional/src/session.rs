@@ -513,11 +513,12 @@ impl Session for NukvSession {
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
         let other = Seen::take(state)?;
         for (partition, rows) in other.partitions {
+            let mine = self.seen.partitions.entry(partition).or_default();
             for (site, place) in places(&rows.read) {
-                self.seen.note(partition, site, place, false);
+                raise(&mut mine.read, site, place);
             }
             for (site, place) in places(&rows.written) {
-                self.seen.note(partition, site, place, true);
+                raise(&mut mine.written, site, place);
             }
         }
         self.seen.read = self.seen.read.max(other.read);

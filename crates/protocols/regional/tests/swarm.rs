@@ -135,7 +135,7 @@ fn every_planted_bug_is_found() {
         ("skips_gaps", all, Keys::Two, 5..=15),
         ("drops_dependency", all, Keys::Two, 35..=45),
         ("ignores_needs", all, Keys::Two, 1..=10),
-        ("writes_twice", all, Keys::Two, 35..=45),
+        ("writes_twice", all, Keys::Two, 45..=55),
         ("keeps_no_votes", all, Keys::Two, 1..=10),
     ];
     let worlds = match asked.as_deref() {

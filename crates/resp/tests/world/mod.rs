@@ -65,6 +65,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
     Descriptor {
         history: false,
         replication: Replication::Streams,
+        agrees_by_site: false,
         max_members: 1,
         leaves_sites_out: false,
         tolerates_clock_steps: true,
