@@ -425,6 +425,9 @@ impl Draw {
         }
         if self.agrees_by_site {
             self.spare_groups(&mut faults);
+            if self.fault_every.is_some() {
+                self.draw_rifts(&nodes, &mut faults);
+            }
         }
         let mut world = self.world.clone();
         let takes_directory =
@@ -458,6 +461,31 @@ impl Draw {
             | FaultKind::Damage { node, .. } => may_lose(*node),
             _ => true,
         });
+    }
+
+    /// Nodes that do not hear the other nodes of their site, and go on hearing other sites; and, in some worlds, a site that hears no other one from the beginning on.
+    fn draw_rifts(&self, nodes: &[NodeId], faults: &mut Vec<Fault>) {
+        let mut random = of_rifts(self.world.seed);
+        let site = |node: NodeId| usize::from(node.0) / self.world.nodes_per_site;
+        let mut cut = |node: NodeId, is_other: &dyn Fn(NodeId) -> bool, at: Micros, span: Micros| {
+            for &other in nodes.iter().filter(|&&other| other != node && is_other(other)) {
+                let kind = FaultKind::Cut { a: node, b: other };
+                faults.push(Fault { at, span, kind });
+            }
+        };
+        for _ in 0..random.below(4) {
+            let node = *random.pick(nodes);
+            let at = Micros(random.below(self.safety.0));
+            let span = Micros(random.of(20_000..=1_500_000));
+            cut(node, &|other| site(other) == site(node), at, span);
+        }
+        if random.percent(15) {
+            let late = random.below(self.world.sites.len() as u64) as usize;
+            let span = Micros(random.of(100_000..=3_000_000));
+            for &node in nodes.iter().filter(|&&node| site(node) == late) {
+                cut(node, &|other| site(other) != late, Micros(0), span);
+            }
+        }
     }
 
     /// A protocol uses those that it has.
@@ -740,6 +768,11 @@ fn of_clock_jumps(seed: u64) -> Random {
 /// Draws for links that are cut around a lost directory.
 fn of_losses(seed: u64) -> Random {
     Random::new(seed.rotate_left(40) ^ 0x6C6F_7373)
+}
+
+/// Draws for sites that fall apart.
+fn of_rifts(seed: u64) -> Random {
+    Random::new(seed.rotate_left(16) ^ 0x7269_6674)
 }
 
 /// Draws for how much space disks have, and how much is to be kept free.
