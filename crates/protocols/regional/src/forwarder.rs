@@ -128,8 +128,9 @@ impl Nukv {
             return;
         };
         if leader != Some(from.replica()) {
-            // Only its word counts.
-            if way.next.is_none() && leader.is_some() && way.leader != leader {
+            // Only the leader's word counts. Two replicas may name each other: so they are not asked for ever without a pause.
+            let may_ask = way.asked <= 2 * usize::from(ReplicaId::MAX_MEMBERS);
+            if way.next.is_none() && leader.is_some() && way.leader != leader && may_ask {
                 way.leader = leader;
                 self.ask_site(cx, from.site);
             }
