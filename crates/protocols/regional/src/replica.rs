@@ -359,7 +359,7 @@ impl Protocol for Nukv {
             return;
         }
         if self.copying == Some(peer) {
-            // It may not come back. Who has what is missing is looked at once more.
+            // Its node may be gone for good. So another replica may be asked.
             self.copying = None;
         }
         match peer.site == self.site {

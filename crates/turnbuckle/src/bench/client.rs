@@ -195,7 +195,7 @@ impl Client {
                 self.lose(&trouble, &mut source);
             }
         };
-        self.give_up();
+        self.give_up(&source);
         self.count_unsent(&source);
         Over {
             client: self,
@@ -313,11 +313,7 @@ impl Client {
         let is_done = matches!(end, End::Done(_));
         self.count(&job, &end, now_ns);
         if let Some(record) = job.record {
-            match source {
-                Source::Load(queue) if !is_done => queue.borrow_mut().fail(record),
-                Source::Load(_) => {}
-                Source::Run(_) => self.shared.population.borrow_mut().finish(record),
-            }
+            self.end_record(source, record, is_done);
         }
         self.record(&job, lane, sent_ns, end, receipt, now_ns);
         match job.then {
@@ -374,9 +370,21 @@ impl Client {
     }
 
     /// There will be no connection any more: what waits for its next try has failed as its last try did.
-    fn give_up(&mut self) {
-        for again in self.again.drain(..) {
+    fn give_up(&mut self, source: &Source) {
+        for again in std::mem::take(&mut self.again) {
             self.shared.tally.borrow_mut().error(&again.word);
+            if let Some(record) = again.job.record {
+                self.end_record(source, record, false);
+            }
+        }
+    }
+
+    /// The write of a record is over. While records are loaded, another client may write it if this one could not.
+    fn end_record(&self, source: &Source, record: u64, is_done: bool) {
+        match source {
+            Source::Load(queue) if !is_done => queue.borrow_mut().fail(record),
+            Source::Load(_) => {}
+            Source::Run(_) => self.shared.population.borrow_mut().finish(record),
         }
     }
 
