@@ -33,11 +33,13 @@ mod promise;
 pub use promise::{Promise, PromisedOrder};
 mod protocol;
 pub use protocol::{
-    Completeness, Context, Forgotten, GroupStatus, MemberChange, MemberRefusal, Membership, Protocol,
-    Recovered, RequestId, Wish, Write,
+    Completeness, Context, Forgotten, Forwarding, GroupStatus, MemberChange, MemberRefusal, Membership,
+    Protocol, Recovered, RequestId, Wish, Write,
 };
 mod receipt;
-pub use receipt::{Basis, ConsensusProof, Freshness, Hidden, Proof, QuorumProof, Receipt, Route};
+pub use receipt::{
+    Basis, ConsensusProof, Freshness, Hidden, Proof, QuorumProof, Receipt, RegionalProof, Route,
+};
 mod put_options;
 pub use put_options::{Condition, Expiry, PutOptions, Unmet};
 mod replica;

@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
     Applied, BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit, Now,
-    Parameter, Proof, Receipt, ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId,
+    Parameter, Proof, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version, VersionId,
     Versions, Vitals, Wire,
 };
 use bytes::Bytes;
@@ -346,6 +346,21 @@ pub struct GroupStatus {
     pub learners: ReplicaSet,
     /// Why the last [`Wish::Members`] is not fulfilled yet, if it leads.
     pub refusal: Option<MemberRefusal>,
+    /// If it leads, and other groups are sent what its group agrees on: how far each of them is, as far as it has said so.
+    pub forwards: Vec<Forwarding>,
+}
+
+/// How far a group is with what another one is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forwarding {
+    /// The site of the other group.
+    pub to: SiteId,
+    /// What is being done.
+    pub state: &'static str,
+    /// How many entries it has not applied, as far as it has said so.
+    pub entries: u64,
+    /// How old the oldest of them is.
+    pub lag: Micros,
 }
 
 /// What is kept of a replica beside its versions.

@@ -1,4 +1,4 @@
-use crate::{Hlc, Level, Micros, ReplicaSet, ServerId, Vector, VersionId, Wanted};
+use crate::{Hlc, Level, Micros, ReplicaId, ReplicaSet, ServerId, Vector, VersionId, Wanted};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,29 @@ pub enum Proof {
     Quorum(QuorumProof),
     /// Consensus keyspaces.
     Consensus(ConsensusProof),
+    /// Regional keyspaces.
+    Regional(RegionalProof),
+}
+
+/// What the replica had that answered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RegionalProof {
+    /// Of each site, everything that it had stamped up to this time was applied at the replica. The entry of a site is that of its first replica.
+    pub applied: Vector,
+    /// The replica's wall clock when it answered.
+    pub at: Micros,
+    /// A write: the index of its entry in the log of its site. A read: the index up to which entries were applied.
+    pub index: u64,
+    /// How often other replicas were asked before, which did not lead or were behind.
+    pub redirects: u32,
+}
+
+impl RegionalProof {
+    /// How far the replica was behind each site of which it had something: how old the newest is that it had. It may not lack anything, if the site has not written since.
+    pub fn lags(&self) -> impl Iterator<Item = (ReplicaId, Micros)> + '_ {
+        let entries = self.applied.entries();
+        entries.map(|(site, until)| (site, self.at.since(until.wall())))
+    }
 }
 
 /// The place of an answer in the order of everything that happens in a partition, and how it was known to be fresh.
@@ -186,6 +209,15 @@ impl Proof {
                 held_by: one.held_by.intersection(other.held_by),
                 ..other
             }),
+            (Proof::Regional(mut one), Proof::Regional(other)) => {
+                one.applied.meet(&other.applied);
+                Proof::Regional(RegionalProof {
+                    applied: one.applied,
+                    at: one.at.max(other.at),
+                    index: other.index,
+                    redirects: one.redirects.saturating_add(other.redirects),
+                })
+            }
             // Only receipts of one keyspace are merged.
             (Proof::Plain, proof) | (proof, _) => proof,
         }
@@ -197,7 +229,7 @@ impl Receipt {
     pub fn covers(&self) -> usize {
         match &self.proof {
             Proof::Quorum(quorum) => usize::from(quorum.covers),
-            Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) => 1,
+            Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) | Proof::Regional(_) => 1,
         }
     }
 
@@ -219,7 +251,7 @@ impl Receipt {
     pub fn copies(&self) -> usize {
         match &self.proof {
             Proof::Quorum(quorum) => quorum.answered.len(),
-            Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) => 1,
+            Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) | Proof::Regional(_) => 1,
         }
     }
 

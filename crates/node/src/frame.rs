@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
     BadFrame, Basis, ConsensusProof, Freshness, Hidden, Level, Micros, Proof, QuorumProof, Receipt,
-    ReplicaSet, Route, ServerId, SiteId, Topology, Vector, VersionId,
+    RegionalProof, ReplicaSet, Route, ServerId, SiteId, Topology, Vector, VersionId,
 };
 use turnbuckle_replication::{
     CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
@@ -136,6 +136,50 @@ pub(crate) struct ReceiptFrame {
     quorum: Option<QuorumFrame>,
     #[prost(message, optional, tag = "12")]
     consensus: Option<ConsensusFrame>,
+    #[prost(message, optional, tag = "13")]
+    regional: Option<RegionalFrame>,
+}
+
+/// What the replica of a regional keyspace had that answered.
+#[derive(Clone, PartialEq, Message)]
+struct RegionalFrame {
+    #[prost(message, repeated, tag = "1")]
+    applied: Vec<CutFrame>,
+    #[prost(uint64, tag = "2")]
+    at: u64,
+    #[prost(uint64, tag = "3")]
+    index: u64,
+    #[prost(uint32, tag = "4")]
+    redirects: u32,
+}
+
+impl From<&RegionalProof> for RegionalFrame {
+    fn from(proof: &RegionalProof) -> RegionalFrame {
+        RegionalFrame {
+            applied: cut_to_frames(&proof.applied.entries().collect::<Vec<_>>()),
+            at: proof.at.0,
+            index: proof.index,
+            redirects: proof.redirects,
+        }
+    }
+}
+
+/// A time for each of some replicas, which the partition must have.
+fn vector(frames: &[CutFrame], topology: &Topology) -> Result<Vector, BadFrame> {
+    let cut = cut_from_frames(frames)?;
+    topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
+    Ok(cut.into_iter().collect())
+}
+
+impl RegionalFrame {
+    fn decode(&self, topology: &Topology) -> Result<RegionalProof, BadFrame> {
+        Ok(RegionalProof {
+            applied: vector(&self.applied, topology)?,
+            at: Micros(self.at),
+            index: self.index,
+            redirects: self.redirects,
+        })
+    }
 }
 
 /// The place of an answer of a consensus keyspace, and how it was known to be fresh.
@@ -402,14 +446,18 @@ impl From<&Receipt> for ReceiptFrame {
             siblings: receipt.siblings,
             quorum: match &receipt.proof {
                 Proof::Quorum(quorum) => Some(quorum.into()),
-                Proof::Plain | Proof::Causal { .. } | Proof::Consensus(_) => None,
+                _ => None,
             },
             consensus: match &receipt.proof {
                 Proof::Consensus(proof) => Some(proof.into()),
-                Proof::Plain | Proof::Causal { .. } | Proof::Quorum(_) => None,
+                _ => None,
+            },
+            regional: match &receipt.proof {
+                Proof::Regional(proof) => Some(proof.into()),
+                _ => None,
             },
             causal: match &receipt.proof {
-                Proof::Plain | Proof::Quorum(_) | Proof::Consensus(_) => None,
+                Proof::Plain | Proof::Quorum(_) | Proof::Consensus(_) | Proof::Regional(_) => None,
                 Proof::Causal { cut, hidden } => Some(CausalFrame {
                     cut: cut_to_frames(&cut.entries().collect::<Vec<_>>()),
                     hidden: hidden.versions,
@@ -432,21 +480,18 @@ impl ReceiptFrame {
             })
             .transpose()
         };
-        let proof = match (self.causal, &self.quorum, &self.consensus) {
-            (None, None, None) => Proof::Plain,
-            (None, None, Some(consensus)) => Proof::Consensus(consensus.decode(topology)?),
-            (None, Some(quorum), _) => Proof::Quorum(quorum.decode(topology)?),
-            (Some(causal), ..) => {
-                let cut = cut_from_frames(&causal.cut)?;
-                topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
-                Proof::Causal {
-                    cut: cut.into_iter().collect::<Vector>(),
-                    hidden: Hidden {
-                        versions: causal.hidden,
-                        newest: version(causal.hidden_at, causal.hidden_site)?,
-                    },
-                }
-            }
+        let proof = match (self.causal, &self.quorum, &self.consensus, &self.regional) {
+            (None, None, None, None) => Proof::Plain,
+            (None, None, None, Some(regional)) => Proof::Regional(regional.decode(topology)?),
+            (None, None, Some(consensus), _) => Proof::Consensus(consensus.decode(topology)?),
+            (None, Some(quorum), ..) => Proof::Quorum(quorum.decode(topology)?),
+            (Some(causal), ..) => Proof::Causal {
+                cut: vector(&causal.cut, topology)?,
+                hidden: Hidden {
+                    versions: causal.hidden,
+                    newest: version(causal.hidden_at, causal.hidden_site)?,
+                },
+            },
         };
         let server = unpack(self.server);
         if !topology.contains(server) {

@@ -2,11 +2,12 @@
 use crate::{Backend, Writer};
 use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId};
 
-/// How many fields a receipt has, and how many more a receipt of a causal, a quorum or a consensus keyspace has.
+/// How many fields a receipt has, and how many more one of a causal, a quorum, a consensus or a regional keyspace has.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 const QUORUM_FIELDS: usize = 6;
 const CONSENSUS_FIELDS: usize = 5;
+const REGIONAL_FIELDS: usize = 4;
 
 fn fields(receipt: &Receipt) -> usize {
     match receipt.proof {
@@ -14,6 +15,7 @@ fn fields(receipt: &Receipt) -> usize {
         Proof::Causal { .. } => FIELDS + CAUSAL_FIELDS,
         Proof::Quorum(_) => FIELDS + QUORUM_FIELDS,
         Proof::Consensus(_) => FIELDS + CONSENSUS_FIELDS,
+        Proof::Regional(_) => FIELDS + REGIONAL_FIELDS,
     }
 }
 
@@ -93,6 +95,23 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
             writer.array(proof.held_by.len());
             for of in proof.held_by.iter() {
                 writer.bulk(replica(of).as_bytes());
+            }
+        }
+        Proof::Regional(proof) => {
+            for (field, number) in [("index", proof.index), ("redirects", proof.redirects.into())] {
+                writer.bulk(field.as_bytes());
+                writer.integer(i64::try_from(number).unwrap_or(i64::MAX));
+            }
+            writer.bulk(b"applied");
+            writer.map(proof.applied.entries().count());
+            for (of, until) in proof.applied.entries() {
+                text(writer, &replica(of), &until.to_string());
+            }
+            writer.bulk(b"lag_us");
+            writer.map(proof.lags().count());
+            for (of, lag) in proof.lags() {
+                writer.bulk(replica(of).as_bytes());
+                writer.integer(micros(lag));
             }
         }
         Proof::Quorum(quorum) => {

@@ -144,7 +144,7 @@ pub struct Asked {
     pub replicas: usize,
 }
 
-/// Says what the replicas of sites are to be in their groups. It takes several steps to make a replica a voter: a client repeats the request until
+/// Says what the replicas of sites, or of nodes, are to be in their groups. It takes several steps to make a replica a voter: a client repeats the request until
 /// [`crate::status::GroupStatus`] shows that it is one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -154,8 +154,8 @@ pub struct ChangeMembers {
     /// The partition; without it, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<u16>,
-    /// For each site: `voter`, `learner` or `none`.
-    pub sites: BTreeMap<String, String>,
+    /// For each site or node: `voter`, `learner` or `none`.
+    pub replicas_of: BTreeMap<String, String>,
 }
 
 /// Something was named that the node does not have.

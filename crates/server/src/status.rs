@@ -196,9 +196,9 @@ pub struct GroupStatus {
     /// Whether the replica leads, as far as it knows.
     #[serde(default)]
     pub leads: bool,
-    /// All replicas of the partition.
+    /// The replicas that may be members of the group, and the node of each.
     #[serde(default)]
-    pub replicas: Vec<String>,
+    pub replicas: BTreeMap<String, String>,
     /// The replicas that vote.
     #[serde(default)]
     pub voters: Vec<String>,
@@ -214,6 +214,22 @@ pub struct GroupStatus {
     /// Whether to ask again would be in vain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused_for_good: bool,
+    /// Of a leader whose group sends what it agrees on to the groups of other sites: how far those are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwards: Vec<ForwardingStatus>,
+}
+
+/// How far the group of another site is.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ForwardingStatus {
+    /// The site.
+    pub to: String,
+    /// What is being done: `forwarding`, `asking` while it is not known how far the site is, or `copying`.
+    pub state: String,
+    /// How many entries it has not applied, as far as it has said so.
+    pub lag_entries: u64,
+    /// How old the oldest of them is, in seconds.
+    pub lag_seconds: f64,
 }
 
 /// The commit log.

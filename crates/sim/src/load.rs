@@ -275,8 +275,12 @@ impl Tally {
         of_site.reads.record_ns(took_ns);
         if let Some(receipt) = receipt {
             self.alone += u64::from(receipt.copies() == 1);
-            let redirects = |proof: &Proof| matches!(proof, Proof::Consensus(proof) if proof.redirects > 0);
-            self.redirected += u64::from(redirects(&receipt.proof));
+            let redirects = match &receipt.proof {
+                Proof::Consensus(proof) => proof.redirects,
+                Proof::Regional(proof) => proof.redirects,
+                _ => 0,
+            };
+            self.redirected += u64::from(redirects > 0);
             if let Some(staleness) = receipt.staleness {
                 self.staleness.record_ns(staleness.0 * 1_000);
             }

@@ -467,6 +467,18 @@ impl<S: Session> Script<S> {
                         proof.index, proof.term
                     )
                 }
+                Proof::Regional(proof) => {
+                    let redirects = match proof.redirects {
+                        0 => String::new(),
+                        redirects => format!(" after {redirects} redirects"),
+                    };
+                    let topology = world.topology();
+                    let behind = proof
+                        .lags()
+                        .map(|(site, lag)| format!("{} {lag}", topology.replica_name(site)));
+                    let behind = behind.collect::<Vec<_>>().join(", ");
+                    format!("; entry {}; newest of {behind} ago{redirects}", proof.index)
+                }
                 Proof::Quorum(quorum) => {
                     let topology = world.topology();
                     let names = |replicas: ReplicaSet| {

@@ -20,7 +20,8 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 #[command(
     after_help = "Examples:\n  turnbuckle cluster status --admin 127.0.0.1:7100,127.0.0.1:7101\n  \
                         turnbuckle cluster lead consensus --admin 127.0.0.1:7102\n  \
-                        turnbuckle cluster member remove c --keyspace consensus --admin 127.0.0.1:7100,127.0.0.1:7101"
+                        turnbuckle cluster member remove c --keyspace consensus --admin 127.0.0.1:7100,127.0.0.1:7101\n  \
+                        turnbuckle cluster member remove a3 --keyspace regional --admin 127.0.0.1:7100,127.0.0.1:7101"
 )]
 pub struct Cluster {
     /// The admin addresses of nodes. 'lead' takes one.
@@ -54,7 +55,7 @@ enum Action {
         #[command(flatten)]
         patience: Patience,
     },
-    /// Changes which sites' replicas take part in the groups of a keyspace, while they serve.
+    /// Changes which replicas take part in the groups of a keyspace, while they serve: those of a site, or those of a node.
     Member {
         #[command(subcommand)]
         change: Change,
@@ -63,31 +64,35 @@ enum Action {
 
 #[derive(Debug, Subcommand)]
 enum Change {
-    /// Makes the replicas of a site voters, or learners: these take all writes, and no write waits for them.
+    /// Makes the replicas of a site or node voters, or learners: these take all writes, and no write waits for them.
     Add {
-        /// The site.
-        site: String,
+        /// The site, or the node.
+        #[arg(value_name = "SITE|NODE")]
+        of: String,
         /// As learners.
         #[arg(long)]
         learner: bool,
         #[command(flatten)]
-        of: Groups,
+        groups: Groups,
     },
-    /// Lets the replicas of a site take no part any more. Clients there are served by other sites.
+    /// Lets the replicas of a site or node take no part any more. Their clients are served by other replicas.
     Remove {
-        /// The site.
-        site: String,
+        /// The site, or the node.
+        #[arg(value_name = "SITE|NODE")]
+        of: String,
         #[command(flatten)]
-        of: Groups,
+        groups: Groups,
     },
-    /// Puts one site's replicas in the place of another's, in one step.
+    /// Puts the replicas of one site or node in the place of another's, in one step.
     Replace {
-        /// The site whose replicas take no part any more.
+        /// The site or node whose replicas take no part any more.
+        #[arg(value_name = "SITE|NODE")]
         old: String,
-        /// The site whose replicas vote from then on.
+        /// The site or node whose replicas vote from then on.
+        #[arg(value_name = "SITE|NODE")]
         new: String,
         #[command(flatten)]
-        of: Groups,
+        groups: Groups,
     },
 }
 
@@ -191,28 +196,33 @@ fn not_leading(group: &GroupStatus) -> String {
 }
 
 fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
-    let (sites, of) = match change {
-        Change::Add { site, learner, of } => {
+    let (changes, named) = match change {
+        Change::Add { of, learner, groups } => {
             let what = if *learner { "learner" } else { "voter" };
-            (vec![(site, what)], of)
+            (vec![(of, what)], groups)
         }
-        Change::Remove { site, of } => (vec![(site, "none")], of),
+        Change::Remove { of, groups } => (vec![(of, "none")], groups),
         Change::Replace { old, new, .. } if old == new => {
-            return Err(usage(&"expected two sites; found the same one twice"));
+            return Err(usage(
+                &"expected two sites or two nodes; found the same one twice",
+            ));
         }
-        Change::Replace { old, new, of } => (vec![(old, "none"), (new, "voter")], of),
+        Change::Replace { old, new, groups } => (vec![(old, "none"), (new, "voter")], groups),
     };
-    let sites: BTreeMap<String, String> = sites
+    let changes: BTreeMap<String, String> = changes
         .iter()
-        .map(|(site, what)| (site.to_string(), what.to_string()))
+        .map(|(of, what)| (of.to_string(), what.to_string()))
         .collect();
     let wanted = ChangeMembers {
-        keyspace: of.keyspace.clone(),
-        partition: of.partition,
-        sites: sites.clone(),
+        keyspace: named.keyspace.clone(),
+        partition: named.partition,
+        replicas_of: changes.clone(),
     };
+    // Where each site has a group of its own, the groups of other sites are not meant.
     let is_meant = |group: &GroupStatus| {
-        group.keyspace == of.keyspace && of.partition.is_none_or(|one| one == group.partition)
+        group.keyspace == named.keyspace
+            && named.partition.is_none_or(|one| one == group.partition)
+            && changes.keys().any(|of| !replicas_of(group, of).is_empty())
     };
     // The word of the leaders counts, and a refused request is refused at once.
     let look = || {
@@ -224,15 +234,17 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
             .iter()
             .flat_map(|status| &status.groups)
             .filter(|group| is_meant(group));
-        let partitions: BTreeSet<u16> = known.clone().map(|group| group.partition).collect();
-        let mut leaders: BTreeMap<u16, GroupStatus> = BTreeMap::new();
+        let groups: BTreeSet<GroupName> = known.clone().map(GroupName::of).collect();
+        let mut leaders: BTreeMap<GroupName, GroupStatus> = BTreeMap::new();
         for group in known.filter(|group| group.leads) {
-            let newest = leaders.entry(group.partition).or_insert_with(|| group.clone());
+            let newest = leaders
+                .entry(GroupName::of(group))
+                .or_insert_with(|| group.clone());
             if newest.term < group.term {
                 *newest = group.clone();
             }
         }
-        Ok((partitions, leaders))
+        Ok((groups, leaders))
     };
     let tell = || {
         for address in &options.admin {
@@ -245,36 +257,41 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
         }
         Ok(())
     };
-    let (partitions, leaders) = look()?;
-    let is_done = |group: &GroupStatus| is_done(group, &sites);
-    let has_replicas = |group: &GroupStatus| sites.keys().any(|site| is_at(&group.replicas, site));
-    // A site without replicas is refused below.
-    if leaders.values().any(has_replicas)
-        && partitions.iter().all(|one| leaders.get(one).is_some_and(is_done))
-    {
+    let (groups, leaders) = look()?;
+    let is_done = |group: &GroupStatus| is_done(group, &changes);
+    // A name without replicas is refused below.
+    if !leaders.is_empty() && groups.iter().all(|one| leaders.get(one).is_some_and(is_done)) {
         return Err(usage(&format!(
             "nothing to change: in every partition of {} that these nodes have, {}",
-            of.keyspace,
-            words(&sites)
+            named.keyspace,
+            words(&changes)
         )));
     }
-    let leaders = until(&of.patience, || {
+    let leaders = until(&named.patience, || {
         tell()?;
-        let (partitions, leaders) = look()?;
+        let (groups, leaders) = look()?;
+        if groups.is_empty() {
+            let names: Vec<&str> = changes.keys().map(String::as_str).collect();
+            return Err(usage(&format!(
+                "--admin: these nodes have no replica of a group with replicas of {}; expected the addresses of nodes that have",
+                names.join(", ")
+            )));
+        }
         let refused = leaders
             .values()
             .find(|leader| leader.refused_for_good && !is_done(leader));
         if let Some((leader, why)) = refused.and_then(|leader| Some((leader, leader.refusal.as_ref()?))) {
             return Err(usage(&format!("partition {}: {why}", leader.partition)));
         }
-        let waits = partitions.iter().filter_map(|partition| match leaders.get(partition) {
+        let waits = groups.iter().filter_map(|name| match leaders.get(name) {
             Some(leader) if is_done(leader) => None,
             Some(leader) => Some(match &leader.refusal {
-                Some(why) => format!("partition {partition}: {why}"),
-                None => format!("partition {partition} is being changed"),
+                Some(why) => format!("partition {}: {why}", name.partition),
+                None => format!("partition {} is being changed", name.partition),
             }),
             None => Some(format!(
-                "partition {partition} has no leader on these nodes: --admin has to name the node of the leader"
+                "partition {} has no leader on these nodes: --admin has to name the node of the leader",
+                name.partition
             )),
         });
         let waits: Vec<String> = waits.collect();
@@ -288,31 +305,56 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
         false => say(&format!(
             "{}: {}",
             count(leaders.len(), "partition"),
-            words(&sites)
+            words(&changes)
         )),
     }
 }
 
-/// Whether a replica of a site is among these.
-fn is_at(replicas: &[String], site: &str) -> bool {
-    replicas.iter().any(|name| name.split('/').next() == Some(site))
+/// What tells a group from others: where each site has one of its own, a partition has several.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupName {
+    partition: u16,
+    /// The first of its replicas.
+    first: Option<String>,
 }
 
-/// Whether the replicas of the sites are what they are to be.
-fn is_done(group: &GroupStatus, sites: &BTreeMap<String, String>) -> bool {
-    let is_so = |(site, what): (&String, &String)| {
-        let (votes, learns) = (is_at(&group.voters, site), is_at(&group.learners, site));
-        // Partitions may be at some sites only.
-        !is_at(&group.replicas, site) || (votes, learns) == (what == "voter", what == "learner")
+impl GroupName {
+    fn of(group: &GroupStatus) -> GroupName {
+        GroupName {
+            partition: group.partition,
+            first: group.replicas.keys().next().cloned(),
+        }
+    }
+}
+
+/// The replicas of a group that are at a site of this name; without one, those on a node of this name.
+fn replicas_of<'a>(group: &'a GroupStatus, name: &str) -> Vec<&'a String> {
+    let at_site = group.replicas.keys();
+    let at_site: Vec<&String> = at_site
+        .filter(|replica| replica.split('/').next() == Some(name))
+        .collect();
+    if !at_site.is_empty() {
+        return at_site;
+    }
+    let on_node = group.replicas.iter().filter(|(_, node)| *node == name);
+    on_node.map(|(replica, _)| replica).collect()
+}
+
+/// Whether the replicas are what they are to be.
+fn is_done(group: &GroupStatus, changes: &BTreeMap<String, String>) -> bool {
+    let is_so = |(of, what): (&String, &String)| {
+        let replicas = replicas_of(group, of);
+        let all = |names: &[String], are: bool| replicas.iter().all(|replica| names.contains(replica) == are);
+        all(&group.voters, what == "voter") && all(&group.learners, what == "learner")
     };
-    group.voters_before.is_empty() && sites.iter().all(is_so)
+    group.voters_before.is_empty() && changes.iter().all(is_so)
 }
 
-fn words(sites: &BTreeMap<String, String>) -> String {
-    let words = sites.iter().map(|(site, what)| match &**what {
-        "voter" => format!("{site} votes"),
-        "learner" => format!("{site} learns and does not vote"),
-        _ => format!("{site} takes no part"),
+fn words(changes: &BTreeMap<String, String>) -> String {
+    let words = changes.iter().map(|(of, what)| match &**what {
+        "voter" => format!("{of} votes"),
+        "learner" => format!("{of} learns and does not vote"),
+        _ => format!("{of} takes no part"),
     });
     words.collect::<Vec<_>>().join(", ")
 }
@@ -400,6 +442,19 @@ fn show(all: &[Status]) -> String {
                 voters,
                 group.learners.join(" "),
             ]);
+        }
+        for group in &status.groups {
+            for way in &group.forwards {
+                streams.add_row([
+                    group.keyspace.clone(),
+                    group.partition.to_string(),
+                    status.site.clone(),
+                    way.to.clone(),
+                    way.state.clone(),
+                    way.lag_entries.to_string(),
+                    format!("{:.3}", way.lag_seconds),
+                ]);
+            }
         }
         let own = status.streams.iter().filter(|stream| stream.from == status.site);
         for stream in own.filter(|stream| {

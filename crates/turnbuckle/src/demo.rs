@@ -29,7 +29,9 @@ use turnbuckle_core::Micros;
 use turnbuckle_protocols::KINDS;
 use turnbuckle_server::{
     admin::AdminClient,
-    config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeId, read_wan_file},
+    config::{
+        ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeEntry, NodeId, read_wan_file,
+    },
     wan::{WanDelays, WanMatrix},
 };
 
@@ -42,10 +44,13 @@ pub struct Demo {
     /// The number of sites, 1 to 26. They are called a, b, c, ...
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=26))]
     sites: u8,
+    /// The number of nodes of each site, 1 to 5. With three, each partition of 'regional' has three replicas at each site.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    nodes: u8,
     /// The number of partitions of each keyspace, 1 to 16384.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     partitions: u16,
-    /// Add a keyspace beside 'causal', 'eventual', 'quorum' and 'consensus', such as rain=gentlerain, or give one of those four another protocol. May be repeated.
+    /// Add a keyspace beside 'causal', 'eventual', 'quorum', 'consensus' and 'regional', such as rain=gentlerain, or give one of those five another protocol. May be repeated.
     #[arg(long = "keyspace", value_name = "NAME=PROTOCOL", value_parser = keyspace)]
     keyspaces: Vec<(String, String)>,
     /// Read the delays between sites from a file (docs/configuration.md), or use none with 'off'; default: the delays of three continents.
@@ -57,11 +62,11 @@ pub struct Demo {
     /// End after this time, such as 30s; default: when it is told to end.
     #[arg(long = "for", value_name = "TIME")]
     time: Option<Micros>,
-    /// The port of site a. Site b gets the next port, and so on; admin ports are 100 higher, peer ports 200 higher; default: the first free block
+    /// The port of the first node of site a. Each other node gets the next port; admin ports are 100 higher, peer ports 200 higher; default: the first free block
     /// from 7000 on.
     #[arg(long)]
     port: Option<u16>,
-    /// Run each site in a process of its own, so that it can be killed. The demo reports when a process has ended, and how to start it again.
+    /// Run each node in a process of its own, so that it can be killed. The demo reports when a process has ended, and how to start it again.
     #[arg(long)]
     processes: bool,
     /// Print one JSON object with the addresses once the sites are ready.
@@ -103,6 +108,9 @@ struct ReadySite {
     admin: String,
     pid: u32,
 }
+
+/// The most nodes: the ports of one kind of address must not reach those of the next.
+const MAX_NODES: usize = 100;
 
 /// The first port that is tried.
 const FIRST_PORT: u16 = 7000;
@@ -169,14 +177,21 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
         Some(off) if off.as_os_str() == "off" => WanDelays::none(sites.clone()),
         Some(file) => read_wan_file(file, &sites).map_err(|error| environment(&error))?,
     };
+    let nodes = sites.len() * usize::from(options.nodes);
+    if nodes > MAX_NODES {
+        return Err(usage(&format!(
+            "--sites {} --nodes {}: found {nodes} nodes; expected at most {MAX_NODES}",
+            options.sites, options.nodes
+        )));
+    }
     let ports = match options.port {
-        Some(port) => DemoPorts::block(port, sites.len()).ok_or_else(|| {
+        Some(port) => DemoPorts::block(port, nodes).ok_or_else(|| {
             usage(&format!(
                 "--port {port}: expected a port from 1 to {}, as the admin ports begin 100 above it and the peer ports 200",
-                usize::from(u16::MAX).saturating_sub(199 + sites.len())
+                usize::from(u16::MAX).saturating_sub(199 + nodes)
             ))
         })?,
-        None => free_block(sites.len())?,
+        None => free_block(nodes)?,
     };
     let mut secret = [0; 32];
     SysRng
@@ -219,15 +234,18 @@ fn keyspaces(options: &Demo) -> Result<Vec<DemoKeyspace>, Failure> {
     }
     for keyspace in &mut keyspaces {
         keyspace.durability = options.durability;
+        if protocol_named(&keyspace.protocol)?.descriptor().agrees_by_site {
+            keyspace.members = u16::from(options.nodes);
+        }
     }
     Ok(keyspaces)
 }
 
-fn free_block(sites: usize) -> Result<Vec<DemoPorts>, Failure> {
+fn free_block(nodes: usize) -> Result<Vec<DemoPorts>, Failure> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     (FIRST_PORT..60_000)
         .step_by(1000)
-        .filter_map(|base| DemoPorts::block(base, sites))
+        .filter_map(|base| DemoPorts::block(base, nodes))
         .find(|block| {
             block
                 .iter()
@@ -297,12 +315,22 @@ fn begin(options: &Demo, config: &ClusterConfig) -> impl Future<Output = ()> + u
     }
 }
 
+/// The first node of a site has the site's name, so that commands read as with one node at each site.
+fn name_in_shell(config: &ClusterConfig, node: &NodeEntry) -> String {
+    let mut of_site = config.nodes().map(|(_, other)| other);
+    let first = of_site.find(|other| other.site == node.site);
+    match first.is_some_and(|first| first.name == node.name) {
+        true => config.site_name(node.site).to_string(),
+        false => node.name.clone(),
+    }
+}
+
 /// Opens a shell in a thread of its own. The receiver is ready when the shell has ended.
 fn open_shell(config: &ClusterConfig) -> oneshot::Receiver<()> {
     let sites: Vec<ShellSite> = config
         .nodes()
         .map(|(_, node)| ShellSite {
-            name: config.site_name(node.site).to_string(),
+            name: name_in_shell(config, node),
             resp: node.resp.to_string(),
             admin: node.admin.to_string(),
         })
@@ -336,9 +364,10 @@ impl Processes<'_> {
             };
             let node = config.node(*id);
             let program = std::env::args().next().unwrap_or_else(|| "turnbuckle".into());
-            let site = config.site_name(node.site);
             tell(&format!(
-                "site {site}: its process (pid {}) has ended: {status}. To start it again:\n  {program} start --config {} --node {}",
+                "site {}, node {}: its process (pid {}) has ended: {status}. To start it again:\n  {program} start --config {} --node {}",
+                config.site_name(node.site),
+                node.name,
                 child.id(),
                 file.display(),
                 node.name
@@ -432,13 +461,18 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
         "one-way delay to the others",
     ]);
     for (site, (_, node)) in sites.iter().zip(config.nodes()) {
-        let others = config.nodes().filter(|(_, other)| other.site != node.site);
+        let others: BTreeSet<_> = config
+            .nodes()
+            .map(|(_, other)| other.site)
+            .filter(|&other| other != node.site)
+            .collect();
         let delays: Vec<String> = others
-            .map(|(_, other)| {
+            .into_iter()
+            .map(|other| {
                 format!(
                     "{} {}",
-                    config.site_name(other.site),
-                    config.wan.link(node.site, other.site)
+                    config.site_name(other),
+                    config.wan.link(node.site, other)
                 )
             })
             .collect();
@@ -448,7 +482,7 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
             String::new()
         };
         table.add_row([
-            site.site.clone(),
+            name_in_shell(config, node),
             format!("-p {}{process}", node.resp.port()),
             format!("http://{}", site.admin),
             delays.join(", "),

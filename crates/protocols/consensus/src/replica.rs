@@ -448,6 +448,7 @@ impl Protocol for Dacian {
             outgoing: members.outgoing,
             learners: members.learners,
             refusal: self.refusal.filter(|_| self.group.role() == Role::Leader),
+            forwards: Vec::new(),
         })
     }
 

@@ -12,9 +12,10 @@ use turnbuckle_core::{
     Settings, Value,
 };
 use turnbuckle_quorum::{QuorumSession, SiblingsSession};
+use turnbuckle_regional::NukvSession;
 
 /// The kinds of keyspaces. A cluster without a configuration has a keyspace of each kind, and a new connection is in the first.
-pub const KINDS: &[&str] = &["causal", "eventual", "quorum", "consensus"];
+pub const KINDS: &[&str] = &["causal", "eventual", "quorum", "consensus", "regional"];
 
 /// Defines [`KnownProtocol`], from a line for each protocol. The name of a kind of keyspace stands for its first protocol.
 macro_rules! protocols {
@@ -73,6 +74,8 @@ protocols! {
     Eventual = "eventual", of kind "eventual": EventualSession;
     /// GentleRain.
     GentleRain = "gentlerain", of kind "causal": GentleRainSession;
+    /// Raft inside each site, and session guarantees between the sites.
+    Nukv = "nukv", of kind "regional": NukvSession;
     /// Each operation says how many replicas must take part.
     Quorum = "quorum", of kind "quorum": QuorumSession;
     /// The same, where writes that did not know of each other are all kept.

@@ -463,6 +463,7 @@ impl Protocol for Nukv {
             outgoing: members.outgoing,
             learners: members.learners,
             refusal: self.refusal.filter(|_| self.group.role() == Role::Leader),
+            forwards: Vec::new(),
         })
     }
 

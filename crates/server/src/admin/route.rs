@@ -39,7 +39,7 @@ const ROUTES: [&str; 11] = [
     "POST /wan/heal {\"from\": \"a\", \"to\": \"b\"}, or without body for all",
     "PUT /wan/links, which nodes tell each other",
     "POST /lead {\"keyspace\": \"consensus\"}, and \"partition\": 3 for one partition",
-    "POST /members {\"keyspace\": \"consensus\", \"sites\": {\"c\": \"voter\"}}: voter, learner or none; and \"partition\": 3 for one partition",
+    "POST /members {\"keyspace\": \"consensus\", \"replicas_of\": {\"c\": \"voter\"}}: a site or a node, and voter, learner or none; and \"partition\": 3 for one partition",
 ];
 
 type Body = Result<Bytes, BytesRejection>;

@@ -273,6 +273,11 @@ fn check_prefer(table: &KeyspaceTable, sites: &[String]) -> Result<Option<SiteId
     if protocol.descriptor().replication != Replication::Consensus {
         return Err(given.wrong(format!("no preferred site: {protocol} has no leaders")));
     }
+    if protocol.descriptor().agrees_by_site {
+        return Err(given.wrong(format!(
+            "no preferred site: with {protocol} each site has leaders of its own"
+        )));
+    }
     let place = sites.iter().position(|site| site == given.text());
     match place {
         Some(place) => Ok(Some(SiteId(place as u16))),

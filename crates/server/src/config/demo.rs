@@ -39,15 +39,18 @@ pub struct DemoKeyspace {
     pub protocol: String,
     /// When its writes are acknowledged.
     pub durability: Durability,
+    /// How many replicas each partition has at each site.
+    pub members: u16,
 }
 
 impl DemoKeyspace {
-    /// A keyspace named after its protocol, with the default durability.
+    /// A keyspace named after its protocol, with the default durability and one replica at each site.
     pub fn of(protocol: &str) -> DemoKeyspace {
         DemoKeyspace {
             name: protocol.to_owned(),
             protocol: protocol.to_owned(),
             durability: Durability::default(),
+            members: 1,
         }
     }
 }
@@ -122,6 +125,9 @@ impl Demo {
                 keyspace.durability
             )
             .expect(CANNOT_FAIL);
+            if keyspace.members > 1 {
+                writeln!(text, "members = {}", keyspace.members).expect(CANNOT_FAIL);
+            }
         }
         text + &self.limits_table() + &self.wan_table()
     }

@@ -5,8 +5,8 @@ use crate::{
     config::KeyspaceEntry,
     metrics::Process,
     status::{
-        CheckpointStatus, ClientsStatus, ClockStatus, GroupStatus, KeyspaceStatus, LinkStatus, LogStatus,
-        MemoryStatus, MetricStatus, Status, StreamStatus,
+        CheckpointStatus, ClientsStatus, ClockStatus, ForwardingStatus, GroupStatus, KeyspaceStatus,
+        LinkStatus, LogStatus, MemoryStatus, MetricStatus, Status, StreamStatus,
     },
 };
 use std::{
@@ -303,9 +303,18 @@ impl Host {
         self.config.keyspaces().find_map(|(_, keyspace)| {
             let topology = &keyspace.topology;
             (0..topology.partitions()).find_map(|partition| {
+                let of_site = keyspace.protocol.descriptor().agrees_by_site;
                 let replicas = topology.replicas_of(partition);
-                let servers = || replicas.iter().map(|replica| ServerId::of(partition, replica));
+                // Where each site has a group of its own, that of this node's site counts.
+                let is_meant = |replica: &ReplicaId| !of_site || replica.site() == self.site();
+                let servers = || {
+                    let meant = replicas.iter().filter(is_meant);
+                    meant.map(|replica| ServerId::of(partition, replica))
+                };
                 let all = servers().count();
+                if all == 0 {
+                    return None;
+                }
                 let levels = [keyspace.levels.read, keyspace.levels.write];
                 let by_level = levels.map(|level| level.replicas_needed(all)).into_iter().max();
                 let needed = match keyspace.protocol.descriptor().replication {
@@ -326,14 +335,12 @@ impl Host {
 
     fn groups_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<GroupStatus> {
         let groups = keyspace.groups.iter();
-        let replicas_of = |partition: u16| {
-            let mut known = self.config.keyspaces();
-            let known = known.find(|(_, known)| known.name == keyspace.name);
-            known.map_or(ReplicaSet::default(), |(_, known)| {
-                known.topology.replicas_of(partition)
-            })
-        };
+        let placement = self.config.placement();
         let name = |replica: ReplicaId| replica.name(self.config.site_name(replica.site()));
+        let node = |partition, replica| {
+            let node = placement.node_of(ServerId::of(partition, replica));
+            (name(replica), self.config.node(node).name.clone())
+        };
         let names = |replicas: ReplicaSet| replicas.iter().map(name).collect();
         let group = groups.map(|(partition, group)| GroupStatus {
             keyspace: keyspace.name.clone(),
@@ -343,7 +350,11 @@ impl Host {
             committed: group.committed,
             applied: group.applied,
             leads: group.leads,
-            replicas: names(replicas_of(*partition)),
+            replicas: group
+                .replicas
+                .iter()
+                .map(|replica| node(*partition, replica))
+                .collect(),
             voters: names(group.voters),
             voters_before: names(group.outgoing),
             learners: names(group.learners),
@@ -365,6 +376,16 @@ impl Host {
                     )
                 }
             }),
+            forwards: group
+                .forwards
+                .iter()
+                .map(|forwarding| ForwardingStatus {
+                    to: self.config.site_name(forwarding.to).to_string(),
+                    state: forwarding.state.to_string(),
+                    lag_entries: forwarding.entries,
+                    lag_seconds: forwarding.lag.0 as f64 / 1e6,
+                })
+                .collect(),
         });
         group.collect()
     }
@@ -387,7 +408,11 @@ impl Host {
     }
 
     /// The keyspace of this name, if its partitions elect leaders, and those of its partitions that are meant.
-    fn groups_named(&self, name: &str, partition: Option<u16>) -> Result<(&Topology, Vec<u16>), Unknown> {
+    fn groups_named(
+        &self,
+        name: &str,
+        partition: Option<u16>,
+    ) -> Result<(&KeyspaceEntry, Vec<u16>), Unknown> {
         let elects =
             |known: &KeyspaceEntry| known.protocol.descriptor().replication == Replication::Consensus;
         let elect = || {
@@ -412,8 +437,8 @@ impl Host {
                 found: format!("partition {partition}"),
                 expected: format!("a partition of {name} below {}", topology.partitions()),
             }),
-            Some(partition) => Ok((topology, vec![partition])),
-            None => Ok((topology, (0..topology.partitions()).collect())),
+            Some(partition) => Ok((keyspace, vec![partition])),
+            None => Ok((keyspace, (0..topology.partitions()).collect())),
         }
     }
 
@@ -423,6 +448,25 @@ impl Host {
         place.map(|place| SiteId(place as u16)).ok_or_else(|| Unknown {
             found: format!("site {:?}", name.chars().take(64).collect::<String>()),
             expected: format!("one of {}", sites.join(", ")),
+        })
+    }
+
+    /// The replicas that an operator means by the name of a site or of a node. A name of both is the site's.
+    fn replicas_named(&self, name: &str) -> Result<ReplicasOf, Unknown> {
+        if let Ok(site) = self.site_named(name) {
+            return Ok(ReplicasOf::Site(site));
+        }
+        let node = self.config.node_named(name).map(ReplicasOf::Node);
+        node.ok_or_else(|| {
+            let nodes = self.config.nodes().map(|(_, node)| &*node.name);
+            Unknown {
+                found: format!("{:?}", name.chars().take(64).collect::<String>()),
+                expected: format!(
+                    "one of the sites {}, or of the nodes {}",
+                    self.config.sites().join(", "),
+                    nodes.collect::<Vec<_>>().join(", ")
+                ),
+            }
         })
     }
 
@@ -449,6 +493,31 @@ impl Host {
         measured
             .filter_map(|(name, measured)| Some((name.to_string(), MetricStatus::new(measured, site_of)?)))
             .collect()
+    }
+}
+
+/// Replicas that an operator means.
+#[derive(Debug, Clone, Copy)]
+enum ReplicasOf {
+    /// Those at a site.
+    Site(SiteId),
+    /// Those on a node.
+    Node(NodeId),
+}
+
+impl ReplicasOf {
+    fn site(self, placement: &Placement) -> SiteId {
+        match self {
+            ReplicasOf::Site(site) => site,
+            ReplicasOf::Node(node) => placement.site_of(node),
+        }
+    }
+
+    fn has(self, placement: &Placement, server: ServerId) -> bool {
+        match self {
+            ReplicasOf::Site(site) => server.site == site,
+            ReplicasOf::Node(node) => placement.node_of(server) == node,
+        }
     }
 }
 
@@ -511,34 +580,48 @@ impl AdminSource for Host {
     }
 
     fn change_members(&self, change: &ChangeMembers) -> Result<usize, Unknown> {
-        let (topology, partitions) = self.groups_named(&change.keyspace, change.partition)?;
+        let (keyspace, partitions) = self.groups_named(&change.keyspace, change.partition)?;
+        let topology = &keyspace.topology;
+        let placement = self.config.placement();
         let mut wanted = Vec::new();
-        for (site, word) in &change.sites {
+        for (name, word) in &change.replicas_of {
             let membership: Membership = word.parse().map_err(|expected: &str| Unknown {
-                found: format!("{:?} for site {site}", word.chars().take(64).collect::<String>()),
+                found: format!("{:?} for {name}", word.chars().take(64).collect::<String>()),
                 expected: expected.into(),
             })?;
-            let at = self.site_named(site)?;
-            let is_there = |partition: &u16| {
-                topology
-                    .replicas_of(*partition)
-                    .iter()
-                    .any(|replica| replica.site() == at)
+            let of = self.replicas_named(name)?;
+            let is_there = |&partition: &u16| {
+                let mut replicas = topology.replicas_of(partition).iter();
+                replicas.any(|replica| of.has(&placement, ServerId::of(partition, replica)))
             };
             if !partitions.iter().any(is_there) {
                 return Err(Unknown {
-                    found: format!("site {site}"),
-                    expected: format!("a site with replicas of {}", change.keyspace),
+                    found: name.clone(),
+                    expected: format!("a site or a node with replicas of {}", change.keyspace),
                 });
             }
-            wanted.push((at, membership));
+            wanted.push((of, membership));
+        }
+        let sites: BTreeSet<SiteId> = wanted.iter().map(|(of, _)| of.site(&placement)).collect();
+        if keyspace.protocol.descriptor().agrees_by_site && sites.len() > 1 {
+            let names: Vec<&str> = change.replicas_of.keys().map(String::as_str).collect();
+            return Err(Unknown {
+                found: names.join(" and "),
+                expected: format!(
+                    "replicas of one site: in {} each site has groups of its own",
+                    change.keyspace
+                ),
+            });
         }
         let (now, mut told) = (self.clock.now(), 0);
         for partition in partitions {
             let replicas = topology.replicas_of(partition);
-            let changes = wanted.iter().flat_map(|&(site, wanted)| {
-                let here = replicas.iter().filter(move |replica| replica.site() == site);
-                here.map(move |replica| MemberChange { replica, wanted })
+            let changes = wanted.iter().flat_map(|&(of, wanted)| {
+                let placement = &placement;
+                let meant = replicas
+                    .iter()
+                    .filter(move |&replica| of.has(placement, ServerId::of(partition, replica)));
+                meant.map(move |replica| MemberChange { replica, wanted })
             });
             let wish = Wish::Members(changes.collect());
             let replicas = self.node.wish(now, Some(&change.keyspace), Some(partition), wish);
