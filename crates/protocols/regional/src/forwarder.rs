@@ -7,9 +7,10 @@
 //!            ask ---------> have 16        nothing kept below 30: dropped ---> the other site takes a full copy
 //!   17, 18, 19 -----------> have 18, gap?  no: 20, 21 -->     yes: again from 19
 //! ```
+use crate::apply::note_ahead;
 use crate::entry::Entry;
 use crate::message::{Body, Forward, Have};
-use crate::replica::{Cx, Nukv, note_ahead};
+use crate::replica::{Cx, Nukv};
 use crate::sites::{Fit, Place, Sites};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Hlc, Micros, ReplicaId, ServerId, SiteId};

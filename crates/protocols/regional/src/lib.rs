@@ -40,8 +40,11 @@
 //!
 //! **Where this differs from the paper.** The version's own place is returned, and not `sv` (line 4 of the paper makes sessions wait for more than they have seen). Replies are sent after the commit (lines 12-13 print it before). A
 //! write that is asked for again is carried out once.
+mod apply;
 mod config;
+mod copies;
 mod entry;
+mod epochs;
 mod forwarder;
 mod message;
 mod reads;

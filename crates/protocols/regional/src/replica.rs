@@ -1,21 +1,19 @@
 //! A replica: its part in the group of its site, what it has of each site, the writes that it has proposed, and the requests that wait.
+use crate::apply::Ahead;
 use crate::config::{BUGS, NukvConfig, PARAMETERS};
-use crate::entry::{Begin, Entry, Mark, Work};
-use crate::forwarder::{Way, fit};
+use crate::copies::{Kept, SITES};
+use crate::entry::Entry;
+use crate::forwarder::Way;
 use crate::message::{Body, Message};
 use crate::request::{Outcome, Request, Response};
-use crate::sites::{Fit, Link, Place, Sites};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::sites::{Place, Sites};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Bug, Completeness, Context, Descriptor, GroupStatus, Hlc, Key, Level, MemberRefusal, Metric,
     Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId,
-    ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology, VersionId, Vitals, Wish,
+    ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
 };
-use turnbuckle_raft::{Committed, Group, OperationName, RaftMessage, Role, Sessions};
-
-/// The name under which it keeps what it has of each site, beside the journal.
-const SITES: &str = "nukv.sites";
+use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
 /// One replica of one partition.
 pub struct Nukv {
@@ -32,33 +30,33 @@ pub struct Nukv {
     /// Deletes up to this time are forgotten: every site has everything up to it.
     pub(crate) settled: Hlc,
     /// Other sites have everything of this one up to here: so the entries up to there need not be kept for them.
-    held: Hlc,
+    pub(crate) held: Hlc,
     /// The newest timestamp of a write that is applied here; after a start, of any entry.
-    newest_write: Hlc,
+    pub(crate) newest_write: Hlc,
     /// The next committed entry, if it waits for its key to be in memory.
-    fetching: Option<(u64, Entry)>,
+    pub(crate) fetching: Option<(u64, Entry)>,
     /// The replica of which a full copy is wanted.
-    copying: Option<ServerId>,
+    pub(crate) copying: Option<ServerId>,
     /// What its site has, as far as the applied entries tell, besides what they brought: copies that leaders have taken brought that.
-    wanted: Sites,
+    pub(crate) wanted: Sites,
     /// Whether it lacks some of that.
-    has_gap: bool,
+    pub(crate) has_gap: bool,
     /// Whether an entry has set it back in a site's writes. That never happens.
-    went_back: bool,
+    pub(crate) went_back: bool,
     /// If its directory was lost: whether it still lacks what it had.
-    is_incomplete: bool,
+    pub(crate) is_incomplete: bool,
     /// It lacks nothing of its group any more when it has applied everything up to here.
-    complete_at: Option<u64>,
+    pub(crate) complete_at: Option<u64>,
     /// If it leads, and its site has lost writes that other sites may have: what it has, without those of its own site, and with what copies have brought since. When it has what the other sites have, it begins a new epoch.
-    refill: Option<Sites>,
+    pub(crate) refill: Option<Sites>,
     /// If it leads: the round that it has begun to know whether its site has lost writes, and the place up to which another site has them.
-    suspected: Option<(u64, Place)>,
+    pub(crate) suspected: Option<(u64, Place)>,
     /// Whether an epoch of its site has begun in this life.
-    has_begun: bool,
+    pub(crate) has_begun: bool,
     /// Its site has begun an epoch here, and its leader had taken copies: this replica takes one of it. Zero: no.
-    copy_behind: Hlc,
+    pub(crate) copy_behind: Hlc,
     /// When the last full copy was in place.
-    copied: Micros,
+    pub(crate) copied: Micros,
     is_flushing: bool,
 
     // ---- if it leads ----
@@ -76,7 +74,7 @@ pub struct Nukv {
     /// The newest write of each session in its log.
     pub(crate) sessions: Sessions,
     /// When it has proposed the last mark.
-    marked: Micros,
+    pub(crate) marked: Micros,
 
     /// What other replicas have sent and no sound replica would have.
     pub(crate) faults: u64,
@@ -93,16 +91,6 @@ pub(crate) struct Waiting {
     pub level: Level,
     pub term: u64,
     pub since: Micros,
-}
-
-/// What a key will have when an entry is applied.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ahead {
-    /// The last entry that puts the key.
-    pub index: u64,
-    /// The newest version that one of them puts.
-    pub id: VersionId,
-    pub has_value: bool,
 }
 
 /// When to wake up.
@@ -219,10 +207,8 @@ impl Protocol for Nukv {
             seed,
         )
         .beginning_anew();
-        let kept = recovered
-            .kept(SITES)
-            .and_then(|bytes| Kept::decode(bytes.clone()));
-        let kept = kept.unwrap_or_default();
+        let kept = recovered.kept(SITES).cloned();
+        let kept = kept.and_then(Kept::decode).unwrap_or_default();
         Nukv {
             config: config.clone(),
             site: me.site,
@@ -379,50 +365,8 @@ impl Protocol for Nukv {
         self.group.applied()
     }
 
-    /// A copy of another replica of the site may be behind in the group's log, and of another site it always is: then it brings what it covers, and the log goes on as it was.
     fn on_copied(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
-        // What was proposed in this turn is in the log then.
-        self.handle_ready(cx);
-        (self.copying, self.copied) = (None, cx.now.monotonic);
-        let kept = copied
-            .named
-            .get(SITES)
-            .and_then(|bytes| Kept::decode(bytes.clone()));
-        let Some(theirs) = kept else {
-            return;
-        };
-        if from.site == self.site
-            && let Some(applied) = copied.applied
-        {
-            let newest = copied.cut.iter().map(|&(_, until)| until).max();
-            if self
-                .group
-                .restore(cx, copied, applied, newest.unwrap_or_default())
-            {
-                self.applied = self.group.committed();
-                let behind = self.proposed.split_off(&(self.applied + 1));
-                for (_, waiting) in std::mem::replace(&mut self.proposed, behind) {
-                    self.leave_open(cx, waiting, "the replica has missed what became of it");
-                }
-            }
-        }
-        self.sites.merge(&copied.cut, &theirs.sites);
-        self.newest_write = self.newest_write.max(self.sites.newest());
-        self.settled = self.settled.max(theirs.settled);
-        if let Some(refill) = &mut self.refill {
-            refill.merge(&copied.cut, &theirs.sites);
-        }
-        let until = copied.cut.iter().find(|(replica, _)| replica.site() == self.site);
-        if from.site == self.site && until.is_some_and(|&(_, until)| until >= self.copy_behind) {
-            self.copy_behind = Hlc::ZERO;
-        }
-        self.look_for_gap();
-        self.keep(cx);
-        self.advance_lines(cx);
-        if self.leads {
-            self.look_at_log();
-        }
-        self.handle_ready(cx);
+        self.copy_is_in_place(cx, from, copied);
     }
 
     /// No older write may still come: also where a copy has told of more than entries have brought.
@@ -583,349 +527,11 @@ impl Nukv {
         self.begin_forwarding(cx);
     }
 
-    /// A new leader looks at what is in its log, applied or not.
-    fn look_at_log(&mut self) {
-        self.taken = self.sites.clone();
-        let first = self.group.first();
-        for committed in self.group.entries(first) {
-            let Some(entry) = decode(&committed) else {
-                continue;
-            };
-            let index = committed.at.index;
-            if let Some(by) = entry.by() {
-                self.sessions.note(by, index, first);
-            }
-            if index > self.applied {
-                note_ahead(&mut self.ahead, index, &entry);
-                // Its own site's entries fit each other: that is the log in which they are stamped.
-                let is_own = entry.site() == self.site && entry.link().place > self.taken.place(self.site);
-                if is_own || self.taken.fit(entry.site(), entry.link()) == Fit::Next {
-                    self.taken.take(entry.site(), entry.link());
-                }
-            }
-        }
-    }
-
-    /// Applies the next committed entries: those that put nothing at once, and the first that puts a version as soon as its key is in memory.
-    fn apply_soon(&mut self, cx: &mut Cx<'_>) {
-        while self.fetching.is_none() && self.group.broken().is_none() {
-            let Some(committed) = self.group.next_committed() else {
-                return;
-            };
-            let index = committed.at.index;
-            if committed.data.is_empty() {
-                // A new leader's own entry.
-                self.apply(cx, None);
-                continue;
-            }
-            let entry = match Entry::decode(committed.data.clone()) {
-                Ok(entry) => entry,
-                // Without its effects this replica would show what others do not.
-                Err(why) => {
-                    let why = format!("entry {index} is none of this version of Turnbuckle: {why}");
-                    return self.group.give_up(why);
-                }
-            };
-            match entry.key() {
-                Some(key) => {
-                    self.fetching = Some((index, entry));
-                    cx.when_resident(vec![key], Timer::Apply);
-                }
-                None => self.apply(cx, Some(entry)),
-            }
-        }
-    }
-
-    /// Applies the next committed entry. Its key is in memory.
-    fn apply(&mut self, cx: &mut Cx<'_>, entry: Option<Entry>) {
-        let Some(committed) = self.group.take_committed() else {
-            return;
-        };
-        let index = committed.at.index;
-        self.applied = index;
-        let waiting = self.proposed.remove(&index);
-        let site = entry.as_ref().map(Entry::site);
-        if let Some(entry) = &entry {
-            self.apply_one(cx, index, entry.clone());
-        }
-        // Behind the effect, so that a replica that has acknowledged a write shows it after a power loss, too.
-        match (waiting, &entry) {
-            (Some(waiting), Some(entry)) if waiting.term == committed.at.term => {
-                self.reply_written(cx, waiting, index, entry);
-            }
-            (Some(waiting), _) => self.lost_its_place(cx, waiting),
-            (None, _) => {}
-        }
-        let is_kept = self.group.note(cx, &committed);
-        if !self.group.is_member() {
-            self.leave_group(cx);
-        }
-        // To look at the log for each entry would cost more than it saves.
-        let every = (self.config.log_entries as u64 / 8).clamp(1, 256);
-        let is_purged = index.is_multiple_of(every) && {
-            let keep = self.entries_to_keep();
-            self.group.purge(cx, keep)
-        };
-        if is_purged || is_kept {
-            self.keep(cx);
-        }
-        if let Some(site) = site {
-            cx.advance(Line::Site(site), self.sites.place(site).at.0);
-        }
-    }
-
-    fn apply_one(&mut self, cx: &mut Cx<'_>, index: u64, entry: Entry) {
-        let (site, link) = (entry.site(), entry.link());
-        if let Some(key) = entry.key()
-            && self.ahead.get(&key).is_some_and(|ahead| ahead.index <= index)
-        {
-            self.ahead.remove(&key);
-        }
-        let before = self.sites.place(site);
-        let is_own = site == self.site && link.place > before;
-        match fit(&self.sites, &entry) {
-            // What this site has stamped in its epoch comes by its log, and only so.
-            _ if is_own => self.sites.take(site, link),
-            Fit::Next => self.sites.take(site, link),
-            Fit::Here if self.config.bugs.sets_back && site != self.site => self.sites.take(site, link),
-            Fit::Gap if self.config.bugs.skips_gaps => self.sites.take(site, link),
-            Fit::Here => return,
-            // A copy that its leader has taken brought the entries before.
-            Fit::Gap => self.wanted.reach(site, link.place),
-        }
-        self.went_back |= self.sites.place(site) < before;
-        if let Some(Work::Begin(begin)) = &entry.work
-            && site == self.site
-        {
-            // Copies that its leader has taken brought what it had of other sites, and of earlier epochs.
-            self.wanted.join(&begin.sites());
-            self.has_begun = true;
-            if !entry.is_first_of_all() && begin.member != u32::from(cx.me.member) {
-                self.copy_behind = link.place.at;
-            }
-        }
-        self.look_for_gap();
-        if let Some(Work::Mark(mark)) = &entry.work
-            && site == self.site
-        {
-            self.held = self.held.max(Hlc(mark.held));
-            self.settled = self.settled.max(Hlc(mark.settled));
-        }
-        if let Some((key, version)) = entry.into_version() {
-            self.newest_write = self.newest_write.max(version.id.at);
-            cx.put(key, version);
-        }
-    }
-
-    /// How many applied entries are to be kept: at least those that another site lacks.
-    fn entries_to_keep(&self) -> u64 {
-        let least = self.config.log_entries as u64;
-        if self.replicas.len() == 1 {
-            return least;
-        }
-        // Entries are looked at only if there are enough to drop some.
-        let (first, kept) = (
-            self.group.first(),
-            self.applied + 1 - self.group.first().min(self.applied + 1),
-        );
-        if kept <= least + least / 8 {
-            return least;
-        }
-        let (held, site) = (self.held, self.site);
-        let is_held = |committed: &Committed| {
-            decode(committed).is_none_or(|entry| entry.site() != site || entry.link().place.at <= held)
-        };
-        let held_entries = self.group.entries(first).take_while(is_held).count() as u64;
-        least.max(kept.saturating_sub(held_entries))
-    }
-
-    /// Keeps what this replica has of each site. It fits how far entries are applied, as the group has kept it in the same batch.
-    fn keep(&self, cx: &mut Cx<'_>) {
-        let kept = Kept {
-            sites: self.sites.clone(),
-            wanted: self.wanted.clone(),
-            copy_behind: self.copy_behind,
-            settled: self.settled,
-            held: self.held,
-        };
-        cx.put_named(SITES, kept.encode());
-    }
-
-    fn advance_lines(&self, cx: &mut Cx<'_>) {
-        for (site, place) in self.sites.places() {
-            cx.advance(Line::Site(site), place.at.0);
-        }
-    }
-
     /// This replica takes no part any more. Whoever waits for it has to ask another one.
-    fn leave_group(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn leave_group(&mut self, cx: &mut Cx<'_>) {
         for (_, waiting) in std::mem::take(&mut self.proposed) {
             self.leave_open(cx, waiting, "the replica is no member of its group any more");
         }
-    }
-
-    fn want_copy(&mut self, cx: &mut Cx<'_>, from: ServerId) {
-        if self.copying != Some(from) {
-            self.copying = Some(from);
-            cx.want_copy(from);
-        }
-    }
-
-    fn look_for_gap(&mut self) {
-        self.has_gap = !self.sites.covers(&self.wanted) || self.copy_behind > Hlc::ZERO;
-    }
-
-    /// Whether it is too early for another full copy: the last one has not brought everything, and nothing may have changed since.
-    fn has_just_copied(&self, now: Micros) -> bool {
-        self.copied > Micros(0) && now < self.copied + self.config.timing().timeout()
-    }
-
-    /// A copy of the leader brings what is missing. If this replica leads, copies of the other sites do.
-    fn fill_gap(&mut self, cx: &mut Cx<'_>) {
-        if !self.has_gap || self.has_just_copied(cx.now.monotonic) {
-            return;
-        }
-        match self.group.leader() {
-            // Another one than the replica that it has asked may lead by now.
-            Some(leader) if leader != cx.me.replica() => self.want_copy(cx, cx.me.peer(leader)),
-            Some(_) => {
-                self.copy_other_sites(cx);
-            }
-            None => {}
-        }
-    }
-
-    /// Takes full copies of the other sites, one after the other, until it has what they have. Returns whether that is so.
-    fn copy_other_sites(&mut self, cx: &mut Cx<'_>) -> bool {
-        let others: Vec<SiteId> = self.others().collect();
-        let mut has_all = true;
-        for site in others {
-            let Some((theirs, at)) = self
-                .ways
-                .get(&site)
-                .and_then(|way| way.sites.as_ref().zip(way.at))
-            else {
-                has_all = false;
-                continue;
-            };
-            if !self.refill.as_ref().unwrap_or(&self.sites).covers(theirs) {
-                has_all = false;
-                let may_ask = self.copying.is_none_or(|copying| copying.site == site);
-                if may_ask && !self.has_just_copied(cx.now.monotonic) {
-                    self.want_copy(cx, at);
-                }
-            }
-        }
-        has_all
-    }
-
-    /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.
-    fn look_whether_complete(&mut self) {
-        if !self.is_incomplete || !self.group.knows_its_promises() {
-            return;
-        }
-        let last = self.group.last();
-        let complete_at = *self.complete_at.get_or_insert(last);
-        let has_epoch = self.sites.place(self.site).epoch > Hlc::ZERO;
-        self.is_incomplete = self.applied < complete_at.min(last) || !has_epoch || self.has_gap;
-    }
-
-    // ---- what a leader notes ----------------------------------------------------------------------------------
-
-    /// Other sites have writes of this one that its own log does not have: it has lost them.
-    pub(crate) fn lose_epoch(&mut self) {
-        let mut has = self.sites.clone();
-        has.lose(self.site);
-        self.refill.get_or_insert(has);
-    }
-
-    /// Another site has more of this one's writes than this leader. Either they are lost, or another replica leads by now: a round tells.
-    pub(crate) fn suspect_loss(&mut self, cx: &mut Cx<'_>, place: Place) {
-        if self.suspected.is_none()
-            && self.refill.is_none()
-            && let Some(round) = self.group.begin_round(cx.now.monotonic)
-        {
-            self.suspected = Some((round, place));
-            self.flush_soon(cx);
-        }
-    }
-
-    /// The first leader of a new group begins an epoch, and so does the leader of a site that has lost something: when it has everything that the other sites have. So its timestamps are above
-    /// all that the site has stamped before, and what the site had is here again as far as it came anywhere.
-    fn begin_epoch(&mut self, cx: &mut Cx<'_>) {
-        let has_epoch = self.taken.place(self.site).epoch > Hlc::ZERO;
-        let is_ready = self.group.knows_committed() && self.applied >= self.group.committed();
-        if !self.leads || !is_ready || has_epoch && self.refill.is_none() {
-            return;
-        }
-        if !self.copy_other_sites(cx) {
-            return;
-        }
-        cx.observe(self.sites.newest());
-        let at = cx.stamp();
-        let link = Link {
-            place: Place { epoch: at, at },
-            before: Hlc::ZERO,
-        };
-        let begin = Begin::with(&self.sites, cx.me.member);
-        if self
-            .propose_own(link, Work::Begin(begin), OperationName::default())
-            .is_some()
-        {
-            self.refill = None;
-        }
-    }
-
-    /// Notes how far all sites are, until all know that all have every write. For that, each site's own entries have to come as far as the newest write of any site.
-    fn mark(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now.monotonic;
-        let is_due = now >= self.marked + self.config.mark && self.settled < self.newest_write;
-        if !self.leads || !is_due || self.replicas.len() == 1 || !self.group.knows_committed() {
-            return;
-        }
-        self.marked = now;
-        for site in self.others() {
-            self.note_held(site);
-        }
-        let (held, settled) = self.what_all_have().unwrap_or_default();
-        let is_news = settled > self.settled || self.taken.place(self.site).at <= self.newest_write;
-        let Some(link) = self.next_link(cx).filter(|_| is_news) else {
-            return;
-        };
-        let mark = Mark {
-            held: held.0,
-            settled: settled.0,
-        };
-        self.propose_own(link, Work::Mark(mark), OperationName::default());
-    }
-
-    /// The link of the next entry of this site. `None` before its epoch has begun, and while the site takes copies of others.
-    pub(crate) fn next_link(&self, cx: &mut Cx<'_>) -> Option<Link> {
-        let last = self.taken.place(self.site);
-        if last.epoch == Hlc::ZERO || self.refill.is_some() {
-            return None;
-        }
-        let at = cx.stamp();
-        Some(Link {
-            place: Place {
-                epoch: last.epoch,
-                at,
-            },
-            before: last.at,
-        })
-    }
-
-    /// Proposes an entry of this site. Returns its place in the log, and the entry.
-    pub(crate) fn propose_own(
-        &mut self,
-        link: Link,
-        work: Work,
-        by: OperationName,
-    ) -> Option<(turnbuckle_raft::Proposed, Entry)> {
-        let entry = Entry::new(self.site, link, work, by);
-        let at = self.group.propose(link.place.at, entry.encode())?;
-        self.taken.take(self.site, link);
-        Some((at, entry))
     }
 
     // ---- answers ----------------------------------------------------------------------------------------------
@@ -971,56 +577,5 @@ impl Nukv {
         if !std::mem::replace(&mut self.is_flushing, true) {
             cx.set_timer(Timer::Flush, Micros(0));
         }
-    }
-}
-
-/// What is kept by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Kept {
-    sites: Sites,
-    wanted: Sites,
-    copy_behind: Hlc,
-    settled: Hlc,
-    held: Hlc,
-}
-
-impl Kept {
-    fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new();
-        self.sites.put(&mut out);
-        self.wanted.put(&mut out);
-        out.put_u64(self.copy_behind.0);
-        out.put_u64(self.settled.0);
-        out.put_u64(self.held.0);
-        out.freeze()
-    }
-
-    fn decode(mut bytes: Bytes) -> Option<Kept> {
-        Some(Kept {
-            sites: Sites::decode_from(&mut bytes).ok()?,
-            wanted: Sites::decode_from(&mut bytes).ok()?,
-            copy_behind: Hlc(bytes.try_get_u64().ok()?),
-            settled: Hlc(bytes.try_get_u64().ok()?),
-            held: Hlc(bytes.try_get_u64().ok()?),
-        })
-    }
-}
-
-/// The entry of a protocol; `None` for a new leader's own one.
-fn decode(committed: &Committed) -> Option<Entry> {
-    let is_ours = !committed.data.is_empty();
-    is_ours.then(|| Entry::decode(committed.data.clone()).ok())?
-}
-
-/// A leader takes note of what an entry will put.
-pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, entry: &Entry) {
-    if let (Some(key), Some(write)) = (entry.key(), entry.write()) {
-        let (id, has_value) = (entry.id(), write.value.is_some());
-        let new = Ahead { index, id, has_value };
-        let known = ahead.entry(key).or_insert(new);
-        *known = match id >= known.id {
-            true => new,
-            false => Ahead { index, ..*known },
-        };
     }
 }

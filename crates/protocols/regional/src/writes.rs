@@ -1,6 +1,7 @@
 //! Writes: stamped by the leader of the site, and answered when their entries are applied.
+use crate::apply::note_ahead;
 use crate::entry::{Entry, Work, Write};
-use crate::replica::{Cx, Nukv, Waiting, note_ahead};
+use crate::replica::{Cx, Nukv, Waiting};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
 use turnbuckle_core::{Hlc, Key, Level, PlainRequest, PlainResponse, Receipt, RequestId, SiteId, VersionId};

@@ -1,0 +1,171 @@
+//! Full copies: when a replica wants one, of which replica, and what it has when the copy is in place.
+//!
+//! A copy of a replica of the same site brings the group's log forward ([`turnbuckle_raft::copies`]). A copy of another site brings only rows, and what that site has of each site ([`Sites`]).
+//!
+//! A replica wants a copy for three reasons:
+//!
+//! - The leader of its group has dropped entries that it needs. It takes a copy of the leader.
+//! - It leads, and another site has dropped entries that this one needs, or its site has lost writes ([`mod@crate::epochs`]). It takes copies of the other sites.
+//! - It has a *gap*: its leader has what copies have brought, and it has not. It takes a copy of the leader.
+use crate::replica::{Cx, Nukv};
+use crate::sites::Sites;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use turnbuckle_core::{Hlc, Micros, Recovered, ServerId, SiteId};
+
+/// The name under which it keeps what it has of each site, beside the journal.
+pub(crate) const SITES: &str = "nukv.sites";
+
+/// What a replica keeps of its state by name. The fields are those of [`Nukv`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Kept {
+    pub sites: Sites,
+    pub wanted: Sites,
+    pub copy_behind: Hlc,
+    pub settled: Hlc,
+    pub held: Hlc,
+}
+
+impl Kept {
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.sites.put(&mut out);
+        self.wanted.put(&mut out);
+        out.put_u64(self.copy_behind.0);
+        out.put_u64(self.settled.0);
+        out.put_u64(self.held.0);
+        out.freeze()
+    }
+
+    pub fn decode(mut bytes: Bytes) -> Option<Kept> {
+        Some(Kept {
+            sites: Sites::decode_from(&mut bytes).ok()?,
+            wanted: Sites::decode_from(&mut bytes).ok()?,
+            copy_behind: Hlc(bytes.try_get_u64().ok()?),
+            settled: Hlc(bytes.try_get_u64().ok()?),
+            held: Hlc(bytes.try_get_u64().ok()?),
+        })
+    }
+}
+
+impl Nukv {
+    /// A copy of another replica of the site may be behind in the group's log, and of another site it always is: then it brings what it covers, and the log goes on as it was.
+    pub(crate) fn copy_is_in_place(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
+        // What was proposed in this turn is in the log then.
+        self.handle_ready(cx);
+        (self.copying, self.copied) = (None, cx.now.monotonic);
+        let kept = copied.named.get(SITES).cloned();
+        let Some(theirs) = kept.and_then(Kept::decode) else {
+            return;
+        };
+        if from.site == self.site
+            && let Some(applied) = copied.applied
+        {
+            let newest = copied.cut.iter().map(|&(_, until)| until).max();
+            if self
+                .group
+                .restore(cx, copied, applied, newest.unwrap_or_default())
+            {
+                self.applied = self.group.committed();
+                let behind = self.proposed.split_off(&(self.applied + 1));
+                for (_, waiting) in std::mem::replace(&mut self.proposed, behind) {
+                    self.leave_open(cx, waiting, "the replica has missed what became of it");
+                }
+            }
+        }
+        self.sites.merge(&copied.cut, &theirs.sites);
+        self.newest_write = self.newest_write.max(self.sites.newest());
+        self.settled = self.settled.max(theirs.settled);
+        if let Some(refill) = &mut self.refill {
+            refill.merge(&copied.cut, &theirs.sites);
+        }
+        let until = copied.cut.iter().find(|(replica, _)| replica.site() == self.site);
+        if from.site == self.site && until.is_some_and(|&(_, until)| until >= self.copy_behind) {
+            self.copy_behind = Hlc::ZERO;
+        }
+        self.look_for_gap();
+        self.keep(cx);
+        self.advance_lines(cx);
+        if self.leads {
+            self.look_at_log();
+        }
+        self.handle_ready(cx);
+    }
+
+    /// Keeps what this replica has of each site. It fits how far entries are applied, as the group has kept it in the same batch.
+    pub(crate) fn keep(&self, cx: &mut Cx<'_>) {
+        let kept = Kept {
+            sites: self.sites.clone(),
+            wanted: self.wanted.clone(),
+            copy_behind: self.copy_behind,
+            settled: self.settled,
+            held: self.held,
+        };
+        cx.put_named(SITES, kept.encode());
+    }
+
+    pub(crate) fn want_copy(&mut self, cx: &mut Cx<'_>, from: ServerId) {
+        if self.copying != Some(from) {
+            self.copying = Some(from);
+            cx.want_copy(from);
+        }
+    }
+
+    pub(crate) fn look_for_gap(&mut self) {
+        self.has_gap = !self.sites.covers(&self.wanted) || self.copy_behind > Hlc::ZERO;
+    }
+
+    /// Whether it is too early for another full copy: the last one has not brought everything, and nothing may have changed since.
+    fn has_just_copied(&self, now: Micros) -> bool {
+        self.copied > Micros(0) && now < self.copied + self.config.timing().timeout()
+    }
+
+    /// A copy of the leader brings what is missing. If this replica leads, copies of the other sites do.
+    pub(crate) fn fill_gap(&mut self, cx: &mut Cx<'_>) {
+        if !self.has_gap || self.has_just_copied(cx.now.monotonic) {
+            return;
+        }
+        match self.group.leader() {
+            // Another one than the replica that it has asked may lead by now.
+            Some(leader) if leader != cx.me.replica() => self.want_copy(cx, cx.me.peer(leader)),
+            Some(_) => {
+                self.copy_other_sites(cx);
+            }
+            None => {}
+        }
+    }
+
+    /// Takes full copies of the other sites, one after the other, until it has what they have. Returns whether that is so.
+    pub(crate) fn copy_other_sites(&mut self, cx: &mut Cx<'_>) -> bool {
+        let others: Vec<SiteId> = self.others().collect();
+        let mut has_all = true;
+        for site in others {
+            let Some((theirs, at)) = self
+                .ways
+                .get(&site)
+                .and_then(|way| way.sites.as_ref().zip(way.at))
+            else {
+                has_all = false;
+                continue;
+            };
+            if !self.refill.as_ref().unwrap_or(&self.sites).covers(theirs) {
+                has_all = false;
+                let may_ask = self.copying.is_none_or(|copying| copying.site == site);
+                if may_ask && !self.has_just_copied(cx.now.monotonic) {
+                    self.want_copy(cx, at);
+                }
+            }
+        }
+        has_all
+    }
+
+    /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.
+    pub(crate) fn look_whether_complete(&mut self) {
+        if !self.is_incomplete || !self.group.knows_its_promises() {
+            return;
+        }
+        let last = self.group.last();
+        let complete_at = *self.complete_at.get_or_insert(last);
+        let has_epoch = self.sites.place(self.site).epoch > Hlc::ZERO;
+        self.is_incomplete = self.applied < complete_at.min(last) || !has_epoch || self.has_gap;
+    }
+}

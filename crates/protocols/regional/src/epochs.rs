@@ -1,0 +1,119 @@
+//! Epochs and marks: what a leader notes in its log beside the writes of clients.
+//!
+//! **An epoch** begins with the first leader of a new group. If a site has lost writes that other sites may have, its leader takes full copies of the other sites, until it has what they have, and then begins the
+//! next epoch ([`crate`]).
+//!
+//! ```text
+//!   another site has more of this site's writes --> a round: does this replica still lead? --> lost: copies of all other sites --> begin
+//! ```
+//!
+//! **A mark** says how far all sites are. So replicas know which entries they may drop, and which deletes may be forgotten.
+use crate::entry::{Begin, Entry, Mark, Work};
+use crate::replica::{Cx, Nukv};
+use crate::sites::{Link, Place};
+use turnbuckle_core::Hlc;
+use turnbuckle_raft::{OperationName, Proposed};
+
+impl Nukv {
+    // ---- epochs -----------------------------------------------------------------------------------------------
+
+    /// Other sites have writes of this one that its own log does not have: it has lost them.
+    pub(crate) fn lose_epoch(&mut self) {
+        let mut has = self.sites.clone();
+        has.lose(self.site);
+        self.refill.get_or_insert(has);
+    }
+
+    /// Another site has more of this one's writes than this leader. Either they are lost, or another replica leads by now: a round tells.
+    pub(crate) fn suspect_loss(&mut self, cx: &mut Cx<'_>, place: Place) {
+        if self.suspected.is_none()
+            && self.refill.is_none()
+            && let Some(round) = self.group.begin_round(cx.now.monotonic)
+        {
+            self.suspected = Some((round, place));
+            self.flush_soon(cx);
+        }
+    }
+
+    /// The first leader of a new group begins an epoch, and so does the leader of a site that has lost something: when it has everything that the other sites have. So its timestamps are above
+    /// all that the site has stamped before, and what the site had is here again as far as it came anywhere.
+    pub(crate) fn begin_epoch(&mut self, cx: &mut Cx<'_>) {
+        let has_epoch = self.taken.place(self.site).epoch > Hlc::ZERO;
+        let is_ready = self.group.knows_committed() && self.applied >= self.group.committed();
+        if !self.leads || !is_ready || has_epoch && self.refill.is_none() {
+            return;
+        }
+        if !self.copy_other_sites(cx) {
+            return;
+        }
+        cx.observe(self.sites.newest());
+        let at = cx.stamp();
+        let link = Link {
+            place: Place { epoch: at, at },
+            before: Hlc::ZERO,
+        };
+        let begin = Begin::with(&self.sites, cx.me.member);
+        if self
+            .propose_own(link, Work::Begin(begin), OperationName::default())
+            .is_some()
+        {
+            self.refill = None;
+        }
+    }
+
+    // ---- marks ------------------------------------------------------------------------------------------------
+
+    /// Notes how far all sites are, until all know that all have every write. For that, each site's own entries have to come as far as the newest write of any site.
+    pub(crate) fn mark(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        let is_due = now >= self.marked + self.config.mark && self.settled < self.newest_write;
+        if !self.leads || !is_due || self.replicas.len() == 1 || !self.group.knows_committed() {
+            return;
+        }
+        self.marked = now;
+        for site in self.others() {
+            self.note_held(site);
+        }
+        let (held, settled) = self.what_all_have().unwrap_or_default();
+        let is_news = settled > self.settled || self.taken.place(self.site).at <= self.newest_write;
+        let Some(link) = self.next_link(cx).filter(|_| is_news) else {
+            return;
+        };
+        let mark = Mark {
+            held: held.0,
+            settled: settled.0,
+        };
+        self.propose_own(link, Work::Mark(mark), OperationName::default());
+    }
+
+    // ---- the site's own entries -------------------------------------------------------------------------------
+
+    /// The link of the next entry of this site. `None` before its epoch has begun, and while the site takes copies of others.
+    pub(crate) fn next_link(&self, cx: &mut Cx<'_>) -> Option<Link> {
+        let last = self.taken.place(self.site);
+        if last.epoch == Hlc::ZERO || self.refill.is_some() {
+            return None;
+        }
+        let at = cx.stamp();
+        Some(Link {
+            place: Place {
+                epoch: last.epoch,
+                at,
+            },
+            before: last.at,
+        })
+    }
+
+    /// Proposes an entry of this site. Returns its place in the log, and the entry.
+    pub(crate) fn propose_own(
+        &mut self,
+        link: Link,
+        work: Work,
+        by: OperationName,
+    ) -> Option<(Proposed, Entry)> {
+        let entry = Entry::new(self.site, link, work, by);
+        let at = self.group.propose(link.place.at, entry.encode())?;
+        self.taken.take(self.site, link);
+        Some((at, entry))
+    }
+}
