@@ -159,7 +159,11 @@ impl Dacian {
         let (term, leader) = (self.group.term(), self.group.leader());
         let leads = self.group.role() == Role::Leader;
         // The question or the answer may be lost.
-        let wait = self.config.election.min(Micros(self.config.patience.0 / 2));
+        let wait = self
+            .config
+            .timing
+            .election
+            .min(Micros(self.config.patience.0 / 2));
         let is_over = |asking: &mut Asking| match asking.leader {
             None => !leads || asking.term != term,
             Some(asked) => leader != Some(asked),

@@ -196,20 +196,8 @@ impl Protocol for Dacian {
         ),
     ];
 
-    /// With fewer heartbeats, a lost one would cause an election.
     fn check(config: &DacianConfig) -> Result<(), Misfit> {
-        let least = Micros(3 * config.heartbeat.0);
-        match config.election >= least {
-            true => Ok(()),
-            false => Err(Misfit {
-                parameter: "election",
-                found: config.election.to_string(),
-                expected: format!(
-                    "a time of at least three heartbeats: \"{least}\", because heartbeat is \"{}\"",
-                    config.heartbeat
-                ),
-            }),
-        }
+        config.timing.check()
     }
 
     fn shrink(config: &mut DacianConfig, by: u32) {
@@ -229,7 +217,7 @@ impl Protocol for Dacian {
     ) -> Dacian {
         let voters = topology.replicas_of(me.partition);
         let group = Group::open(
-            config.timing(),
+            config.timing,
             config.bugs.raft,
             me.replica(),
             voters,
@@ -277,7 +265,7 @@ impl Protocol for Dacian {
         let now = cx.now.monotonic;
         self.group.start(now);
         cx.advance(Line::Applied, self.applied);
-        cx.set_timer(Timer::Tick, self.config.timing().until_tick(now));
+        cx.set_timer(Timer::Tick, self.config.timing.until_tick(now));
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
@@ -338,7 +326,7 @@ impl Protocol for Dacian {
                 self.renew_lease(cx);
                 self.handle_ready(cx);
                 self.ask_again(cx);
-                let timing = self.config.timing();
+                let timing = self.config.timing;
                 cx.set_timer(Timer::Tick, timing.until_tick(cx.now.monotonic));
             }
             Timer::Flush => {

@@ -547,7 +547,7 @@ impl Session for DacianSession {
             topology,
             id,
             patience: config.patience,
-            election: config.timing().timeout(),
+            election: config.timing.timeout(),
             open: BTreeMap::new(),
             operations: 0,
             seen: Seen::default(),

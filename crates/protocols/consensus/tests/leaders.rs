@@ -3,6 +3,7 @@
 use turnbuckle_consensus::{DacianConfig, DacianSession};
 use turnbuckle_core::{Level, Micros, Protocol, Session};
 use turnbuckle_node::NodeId;
+use turnbuckle_raft::Timing;
 use turnbuckle_sim::{
     Fault, FaultKind, Keep, Kind, Load, Loss, Mixed, Outcome, Random, Scenario, Span, WorldOptions,
 };
@@ -118,10 +119,12 @@ fn with(world: WorldOptions, faults: Vec<Fault>) -> Scenario {
 
 fn run(scenario: &Scenario, drift: usize, bug: Option<&str>) -> (DacianConfig, Outcome) {
     let mut config = DacianConfig {
-        heartbeat: Micros::from_millis(50),
-        election: ELECTION,
+        timing: Timing {
+            heartbeat: Micros::from_millis(50),
+            election: ELECTION,
+            drift,
+        },
         patience: Micros::from_millis(1_000),
-        drift,
         ..DacianConfig::default()
     };
     if let Some(bug) = bug {

@@ -1,5 +1,8 @@
-//! The times of a group.
-use turnbuckle_core::Micros;
+//! The times of a group, which are parameters of its protocol.
+//!
+//! A leader sends heartbeats. A replica that hears none for an election timeout wants to be elected. So the election timeout must be several heartbeats long: with fewer than three, one lost heartbeat would cause
+//! an election.
+use turnbuckle_core::{Micros, Misfit};
 
 /// The times of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +16,26 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The election timeout in ticks. With fewer than three, one lost heartbeat would cause an election.
+    /// Checks the parameters `heartbeat` and `election`.
+    ///
+    /// # Errors
+    /// If the election timeout is shorter than three heartbeats.
+    pub fn check(&self) -> Result<(), Misfit> {
+        let least = Micros(3 * self.heartbeat.0);
+        match self.election >= least {
+            true => Ok(()),
+            false => Err(Misfit {
+                parameter: "election",
+                found: self.election.to_string(),
+                expected: format!(
+                    "a time of at least three heartbeats: \"{least}\", because heartbeat is \"{}\"",
+                    self.heartbeat
+                ),
+            }),
+        }
+    }
+
+    /// The election timeout in ticks: at least three.
     pub(crate) fn election_ticks(&self) -> usize {
         let ticks = self.election.0 / self.heartbeat.0.max(1);
         usize::try_from(ticks).unwrap_or(usize::MAX).clamp(3, 10_000)

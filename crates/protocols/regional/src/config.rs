@@ -1,14 +1,12 @@
 //! The configuration of a regional keyspace.
-use turnbuckle_core::{Bug, Micros, Misfit, Parameter, Setting};
+use turnbuckle_core::{Bug, Micros, Parameter, Setting};
 use turnbuckle_raft::{Planted, Timing};
 
 /// The configuration of a regional keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NukvConfig {
-    /// How often a leader sends heartbeats.
-    pub heartbeat: Micros,
-    /// How long a replica waits for word of a leader, at least, before it wants to be elected.
-    pub election: Micros,
+    /// The times of the group.
+    pub timing: Timing,
     /// How often a leader writes into its log how far all sites are.
     pub mark: Micros,
     /// How long an operation may wait for a leader, for a majority, and for what its session has seen elsewhere.
@@ -92,8 +90,12 @@ pub(crate) const BUGS: &[Bug] = &[
 impl Default for NukvConfig {
     fn default() -> NukvConfig {
         NukvConfig {
-            heartbeat: Micros::from_millis(50),
-            election: Micros::from_millis(500),
+            timing: Timing {
+                heartbeat: Micros::from_millis(50),
+                election: Micros::from_millis(500),
+                // No leader has a lease: nothing here rests on that.
+                drift: 1_000_000,
+            },
             mark: Micros::from_millis(1_000),
             patience: Micros::from_millis(4_000),
             redirect: Micros::from_millis(5),
@@ -104,45 +106,16 @@ impl Default for NukvConfig {
     }
 }
 
-impl NukvConfig {
-    /// How much a lease is shortened for clocks that run at different rates, in millionths. Nothing here rests on leases.
-    const DRIFT: usize = 1_000_000;
-
-    pub(crate) fn timing(&self) -> Timing {
-        Timing {
-            heartbeat: self.heartbeat,
-            election: self.election,
-            drift: NukvConfig::DRIFT,
-        }
-    }
-
-    /// With fewer heartbeats, a lost one would cause an election.
-    pub(crate) fn check(&self) -> Result<(), Misfit> {
-        let least = Micros(3 * self.heartbeat.0);
-        match self.election >= least {
-            true => Ok(()),
-            false => Err(Misfit {
-                parameter: "election",
-                found: self.election.to_string(),
-                expected: format!(
-                    "a time of at least three heartbeats: \"{least}\", because heartbeat is \"{}\"",
-                    self.heartbeat
-                ),
-            }),
-        }
-    }
-}
-
 pub(crate) const PARAMETERS: &[Parameter<NukvConfig>] = &[
     Parameter::new(
         "heartbeat",
         "how often a leader tells the other replicas of its site that it leads",
-        |config| Setting::Interval(&mut config.heartbeat),
+        |config| Setting::Interval(&mut config.timing.heartbeat),
     ),
     Parameter::new(
         "election",
         "how long a replica waits for word of a leader, at least, before it wants to be elected; at least three heartbeats",
-        |config| Setting::Interval(&mut config.election),
+        |config| Setting::Interval(&mut config.timing.election),
     ),
     Parameter::new(
         "mark",

@@ -116,7 +116,7 @@ impl Nukv {
 
     /// Whether it is too early for another full copy: the last one has not brought everything, and nothing may have changed since.
     fn has_just_copied(&self, now: Micros) -> bool {
-        self.copied > Micros(0) && now < self.copied + self.config.timing().timeout()
+        self.copied > Micros(0) && now < self.copied + self.config.timing.timeout()
     }
 
     /// A copy of the leader brings what is missing. If this replica leads, copies of the other sites do.

@@ -99,7 +99,7 @@ impl Nukv {
         if self.group.role() != Role::Leader {
             return;
         }
-        let (now, patience) = (cx.now.monotonic, self.config.timing().timeout());
+        let (now, patience) = (cx.now.monotonic, self.config.timing.timeout());
         for site in self.others() {
             let Some(way) = self.ways.get_mut(&site) else {
                 continue;

@@ -178,7 +178,7 @@ impl Protocol for Nukv {
     ];
 
     fn check(config: &NukvConfig) -> Result<(), Misfit> {
-        config.check()
+        config.timing.check()
     }
 
     fn shrink(config: &mut NukvConfig, by: u32) {
@@ -198,7 +198,7 @@ impl Protocol for Nukv {
         }
         let voters = replicas.get(&me.site).copied().unwrap_or_default();
         let group = Group::open(
-            config.timing(),
+            config.timing,
             config.bugs.raft,
             me.replica(),
             voters,
@@ -260,7 +260,7 @@ impl Protocol for Nukv {
         let now = cx.now.monotonic;
         self.group.start(now);
         self.advance_lines(cx);
-        cx.set_timer(Timer::Tick, self.config.timing().until_tick(now));
+        cx.set_timer(Timer::Tick, self.config.timing.until_tick(now));
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
@@ -319,7 +319,7 @@ impl Protocol for Nukv {
                 self.handle_ready(cx);
                 self.ask_sites_again(cx);
                 self.tell_news(cx);
-                let timing = self.config.timing();
+                let timing = self.config.timing;
                 cx.set_timer(Timer::Tick, timing.until_tick(cx.now.monotonic));
             }
             Timer::Flush => {

@@ -501,7 +501,7 @@ impl Session for NukvSession {
             home,
             id,
             patience: config.patience,
-            election: config.timing().timeout(),
+            election: config.timing.timeout(),
             drops_dependency: config.bugs.drops_dependency,
             waits: config.wait == 1,
             open: BTreeMap::new(),
