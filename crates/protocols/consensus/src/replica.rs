@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, GroupStatus, Hlc, Key, Level,
-    MemberRefusal, Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol,
-    Reading, Recovered, ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
+    Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered,
+    ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
@@ -34,10 +34,6 @@ pub struct Dacian {
     fetching: Option<(u64, Change)>,
     /// Rows may have the effects of entries up to here, because a full copy brought them. Until they are applied, a read could show one key as of later than another.
     pub(crate) floor: u64,
-    /// If its directory was lost: whether it still lacks what it had.
-    is_incomplete: bool,
-    /// It lacks nothing any more when it has applied everything up to here.
-    complete_at: Option<u64>,
     /// Whether [`Timer::Flush`] is set.
     is_flushing: bool,
     /// Whether this replica led when it last looked.
@@ -54,16 +50,12 @@ pub struct Dacian {
     pub(crate) asking: Option<Asking>,
     /// Whether a read was answered by the lease since the last tick.
     pub(crate) is_lease_used: bool,
-    /// The replicas of the partition.
-    replicas: ReplicaSet,
     /// The number of the last question.
     pub(crate) questions: u64,
     /// What is known of the freshness of this replica.
     pub(crate) fresh: Option<Fresh>,
     /// What other replicas have sent and no sound replica would have.
     faults: u64,
-    /// Why it has not changed the members as an operator wanted.
-    refusal: Option<MemberRefusal>,
     elections: u64,
     pub(crate) redirected: u64,
     pub(crate) given_up: u64,
@@ -153,11 +145,7 @@ impl Protocol for Dacian {
         Metric::new(
             "raft_groups_without_leader",
             "Groups whose replica here takes part and knows no leader.",
-            |replica, _| {
-                Reading::Count(u64::from(
-                    replica.group.is_member() && replica.group.leader().is_none(),
-                ))
-            },
+            |replica, _| Reading::Count(u64::from(replica.group.lacks_leader())),
         ),
         Metric::new(
             "raft_entries_to_apply",
@@ -227,14 +215,11 @@ impl Protocol for Dacian {
         );
         Dacian {
             config: config.clone(),
-            replicas: voters,
             is_lease_used: false,
             applied: group.applied().index,
             group,
             fetching: None,
             floor: floor_of(recovered),
-            is_incomplete: recovered.lacks_rows,
-            complete_at: None,
             is_flushing: false,
             leads: false,
             proposed: BTreeMap::new(),
@@ -246,7 +231,6 @@ impl Protocol for Dacian {
             questions: seed >> 1,
             fresh: None,
             faults: 0,
-            refusal: None,
             elections: 0,
             redirected: 0,
             given_up: 0,
@@ -366,7 +350,11 @@ impl Protocol for Dacian {
     /// All leaders' stamps are in the order of the entries. So what is applied is everything up to the newest stamp in it.
     fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         let until = self.group.applied_until();
-        self.replicas.iter().map(|replica| (replica, until)).collect()
+        self.group
+            .replicas()
+            .iter()
+            .map(|replica| (replica, until))
+            .collect()
     }
 
     fn applied(&self) -> Applied {
@@ -407,56 +395,25 @@ impl Protocol for Dacian {
     }
 
     fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
-        match (wish, self.group.leader()) {
-            (Wish::HandOver, _) => self.group.hand_over(cx.now.monotonic, self.replicas),
-            (Wish::Lead, Some(leader)) if cx.others().contains(leader) && self.group.knows_its_promises() => {
-                cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
-            }
-            (Wish::Lead, _) => {}
-            (Wish::Members(changes), _) if self.group.role() == Role::Leader => {
-                self.refusal = self.group.change_members(cx.now.monotonic, &changes).err();
-            }
-            (Wish::Members(_), _) => {}
+        if let Some(leader) = self.group.fulfil(cx.now.monotonic, wish) {
+            cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
         }
         self.handle_ready(cx);
     }
 
     fn group(&self) -> Option<GroupStatus> {
-        let members = self.group.members();
-        Some(GroupStatus {
-            replicas: self.replicas,
-            leader: self.group.leader(),
-            term: self.group.term(),
-            committed: self.group.committed(),
-            applied: self.applied,
-            is_member: self.group.is_member(),
-            leads: self.group.role() == Role::Leader,
-            is_handing_over: self.group.is_handing_over(),
-            voters: members.voters,
-            outgoing: members.outgoing,
-            learners: members.learners,
-            refusal: self.refusal.filter(|_| self.group.role() == Role::Leader),
-            forwards: Vec::new(),
-        })
+        Some(self.group.status())
     }
 
     fn completeness(&self) -> Completeness {
-        match self.is_incomplete {
-            true => Completeness::Incomplete,
-            false if self.group.has_lost_for_good() => Completeness::Partial,
-            false => Completeness::Whole,
-        }
+        self.group.completeness()
     }
 
     fn vitals(&self, _: Now) -> Vitals {
         let reads = self.unconfirmed.len() + self.asking.as_ref().map_or(0, |asking| asking.readers.len());
-        let waits = self.is_incomplete
-            || self.group.is_member() && self.group.leader().is_none()
-            || self.group.has_followers_behind()
-            || self.applied < self.group.committed();
         Vitals {
-            under_way: (self.proposed.len() + reads + usize::from(waits)) as u64,
-            is_filling: self.is_incomplete,
+            under_way: (self.proposed.len() + reads + usize::from(self.group.is_busy())) as u64,
+            is_filling: self.group.is_incomplete(),
             is_outdated: self.group.broken().is_some(),
             ..Vitals::default()
         }
@@ -508,7 +465,7 @@ impl Dacian {
         self.follow_role(cx);
         self.apply_soon(cx);
         self.drop_floor(cx);
-        self.look_whether_complete();
+        self.group.look_whether_complete(true);
         if let Some(replica) = self.group.take_wanted_copy() {
             cx.want_copy(cx.me.peer(replica));
         }
@@ -613,16 +570,6 @@ impl Dacian {
             self.floor = 0;
             cx.drop_named(FLOOR);
         }
-    }
-
-    /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.
-    fn look_whether_complete(&mut self) {
-        if !self.is_incomplete || !self.group.knows_its_promises() {
-            return;
-        }
-        let last = self.group.last();
-        let complete_at = *self.complete_at.get_or_insert(last);
-        self.is_incomplete = self.applied < complete_at.min(last);
     }
 
     // ---- answers ----------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ use raft::{CAMPAIGN_TRANSFER, Config, RawNode, ReadOnlyOption, StateRole};
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use turnbuckle_core::{Applied, Context, Hlc, Journal, Micros, Protocol, Recovered, ReplicaId, ReplicaSet};
+use turnbuckle_core::{
+    Applied, Context, Hlc, Journal, MemberRefusal, Micros, Protocol, Recovered, ReplicaId, ReplicaSet,
+};
 
 /// The names under which a replica keeps the group's state beside the journal.
 const VOTE: &str = "raft.vote";
@@ -118,12 +120,17 @@ pub struct Group {
     pub(crate) applied: Noted,
     /// What it knows of its own promises.
     pub(crate) memory: Memory,
+    /// If its directory was lost: whether it still lacks what it had; and the index up to which it must have applied everything, once that is known.
+    pub(crate) is_incomplete: bool,
+    pub(crate) complete_at: Option<u64>,
     /// Whether another replica had lost its promises when this one asked for its own.
     pub(crate) lost_for_good: bool,
     /// Whether the group may begin anew if nobody has what its only voter had.
     pub(crate) begins_anew: bool,
     /// When each of the others was heard last, by their names.
     pub(crate) heard: BTreeMap<u64, Micros>,
+    /// Why this leader has not changed the members as an operator wanted.
+    pub(crate) refusal: Option<MemberRefusal>,
     /// Messages to be sent behind everything that was staged so far.
     pub(crate) to_send: Vec<RaftMessage>,
     /// The replica of which a full copy is needed; and the one that was asked for it.
@@ -241,9 +248,12 @@ impl Group {
             committed: VecDeque::new(),
             applied,
             memory,
+            is_incomplete: recovered.lacks_rows,
+            complete_at: None,
             lost_for_good: false,
             begins_anew: false,
             heard: BTreeMap::new(),
+            refusal: None,
             to_send: Vec::new(),
             wanted_copy: None,
             copying: None,

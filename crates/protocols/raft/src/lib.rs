@@ -36,6 +36,7 @@ pub mod memory;
 mod message;
 pub mod reads;
 pub mod sessions;
+mod status;
 mod timing;
 pub use group::{Committed, Ended, Group, Planted, Proposed, Role};
 pub use members::Members;

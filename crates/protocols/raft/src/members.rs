@@ -220,6 +220,11 @@ impl Group {
         &self.known.members
     }
 
+    /// All replicas that may be members.
+    pub fn replicas(&self) -> ReplicaSet {
+        self.known.replicas
+    }
+
     /// Whether this replica takes part, as far as it knows.
     pub fn is_member(&self) -> bool {
         self.role() == Role::Leader || self.known.takes_part(self.me())

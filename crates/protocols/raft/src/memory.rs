@@ -26,11 +26,13 @@
 //! **If others have lost theirs, too,** they say so, and their word counts for nothing. What only they had is lost. If all have, the group is new: nobody has ever
 //! promised anything, or nobody knows. Replicas may also lose theirs one after the other, so that no log is as far any more as one that was told of. While it hears no leader, such a replica
 //! asks again, and waits for no more than the furthest log that there is.
+//!
+//! **Its rows are lost, too.** It serves as a replica whose rows are incomplete until it knows what it had promised, and has applied everything that was in its log then.
 use crate::group::{Group, id_of};
 use crate::members::Electorate;
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Micros, ReplicaSet};
+use turnbuckle_core::{Completeness, Micros, ReplicaSet};
 
 /// What a replica knows of its own promises.
 #[derive(Debug)]
@@ -72,6 +74,34 @@ impl Group {
     pub fn has_lost_for_good(&self) -> bool {
         self.lost_for_good
     }
+
+    // ---- its rows ---------------------------------------------------------------------------------------------
+
+    /// Whether its directory was lost, and it still lacks what it had.
+    pub fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
+    /// Its directory was lost, and it may have everything again: if it knows what it had promised, has applied as much as there was at that time, and the protocol says that it has what no entry brings.
+    pub fn look_whether_complete(&mut self, has_the_rest: bool) {
+        if !self.is_incomplete || !self.knows_its_promises() {
+            return;
+        }
+        let last = self.last();
+        let complete_at = *self.complete_at.get_or_insert(last);
+        self.is_incomplete = self.applied.index < complete_at.min(last) || !has_the_rest;
+    }
+
+    /// How much it has of what it had.
+    pub fn completeness(&self) -> Completeness {
+        match self.is_incomplete {
+            true => Completeness::Incomplete,
+            false if self.has_lost_for_good() => Completeness::Partial,
+            false => Completeness::Whole,
+        }
+    }
+
+    // ---- its promises -----------------------------------------------------------------------------------------
 
     /// Asks those that have not answered. Called at each tick.
     pub(crate) fn ask_others(&mut self) {

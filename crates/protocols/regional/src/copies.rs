@@ -157,15 +157,4 @@ impl Nukv {
         }
         has_all
     }
-
-    /// A replica that has lost its directory may have everything again: when it knows what it had promised, and has applied as much as there was at that time.
-    pub(crate) fn look_whether_complete(&mut self) {
-        if !self.is_incomplete || !self.group.knows_its_promises() {
-            return;
-        }
-        let last = self.group.last();
-        let complete_at = *self.complete_at.get_or_insert(last);
-        let has_epoch = self.sites.place(self.site).epoch > Hlc::ZERO;
-        self.is_incomplete = self.applied < complete_at.min(last) || !has_epoch || self.has_gap;
-    }
 }

@@ -9,9 +9,9 @@ use crate::request::{Outcome, Request, Response};
 use crate::sites::{Place, Sites};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Applied, Bug, Completeness, Context, Descriptor, GroupStatus, Hlc, Key, Level, MemberRefusal, Metric,
-    Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId,
-    ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
+    Applied, Bug, Completeness, Context, Descriptor, GroupStatus, Hlc, Key, Level, Metric, Micros, Misfit,
+    Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId, ReplicaSet,
+    Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
 };
 use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
@@ -43,10 +43,6 @@ pub struct Nukv {
     pub(crate) has_gap: bool,
     /// Whether an entry has set it back in a site's writes. That never happens.
     pub(crate) went_back: bool,
-    /// If its directory was lost: whether it still lacks what it had.
-    pub(crate) is_incomplete: bool,
-    /// It lacks nothing of its group any more when it has applied everything up to here.
-    pub(crate) complete_at: Option<u64>,
     /// If it leads, and its site has lost writes that other sites may have: what it has, without those of its own site, and with what copies have brought since. When it has what the other sites have, it begins a new epoch.
     pub(crate) refill: Option<Sites>,
     /// If it leads: the round that it has begun to know whether its site has lost writes, and the place up to which another site has them.
@@ -78,8 +74,6 @@ pub struct Nukv {
 
     /// What other replicas have sent and no sound replica would have.
     pub(crate) faults: u64,
-    /// Why it has not changed the members as an operator wanted.
-    refusal: Option<MemberRefusal>,
     elections: u64,
     pub(crate) redirected: u64,
     pub(crate) given_up: u64,
@@ -145,10 +139,7 @@ impl Protocol for Nukv {
         Metric::new(
             "nukv_groups_without_leader",
             "Groups whose replica here takes part and knows no leader.",
-            |replica, _| {
-                let lacks_one = replica.group.is_member() && replica.group.leader().is_none();
-                Reading::Count(u64::from(lacks_one))
-            },
+            |replica, _| Reading::Count(u64::from(replica.group.lacks_leader())),
         ),
         Metric::new(
             "nukv_entries_to_apply",
@@ -225,8 +216,6 @@ impl Protocol for Nukv {
             has_gap: !kept.sites.covers(&kept.wanted) || kept.copy_behind > Hlc::ZERO,
             wanted: kept.wanted,
             sites: kept.sites,
-            is_incomplete: recovered.lacks_rows,
-            complete_at: None,
             refill: None,
             suspected: None,
             has_begun: false,
@@ -241,7 +230,6 @@ impl Protocol for Nukv {
             sessions: Sessions::default(),
             marked: Micros(0),
             faults: 0,
-            refusal: None,
             elections: 0,
             redirected: 0,
             given_up: 0,
@@ -374,65 +362,34 @@ impl Protocol for Nukv {
         self.settled.min(self.sites.until(self.replicas.keys().copied()))
     }
 
-    fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
-        match (wish, self.group.leader()) {
-            (Wish::HandOver, _) => {
-                self.group.hand_over(cx.now.monotonic, self.members_here());
-            }
-            (Wish::Lead, Some(leader)) if cx.others().contains(leader) && self.group.knows_its_promises() => {
-                cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
-            }
-            (Wish::Members(mut changes), _) if self.group.role() == Role::Leader => {
-                // An operator tells the leaders of all sites.
-                changes.retain(|change| change.replica.site() == self.site);
-                self.refusal = self.group.change_members(cx.now.monotonic, &changes).err();
-            }
-            (Wish::Lead | Wish::Members(_), _) => {}
+    fn on_wish(&mut self, cx: &mut Cx<'_>, mut wish: Wish) {
+        if let Wish::Members(changes) = &mut wish {
+            // An operator tells the leaders of all sites.
+            changes.retain(|change| change.replica.site() == self.site);
+        }
+        if let Some(leader) = self.group.fulfil(cx.now.monotonic, wish) {
+            cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
         }
         self.handle_ready(cx);
     }
 
     fn group(&self) -> Option<GroupStatus> {
-        let members = self.group.members();
-        Some(GroupStatus {
-            replicas: self.members_here(),
-            leader: self.group.leader(),
-            term: self.group.term(),
-            committed: self.group.committed(),
-            applied: self.applied,
-            is_member: self.group.is_member(),
-            leads: self.group.role() == Role::Leader,
-            is_handing_over: self.group.is_handing_over(),
-            voters: members.voters,
-            outgoing: members.outgoing,
-            learners: members.learners,
-            refusal: self.refusal.filter(|_| self.group.role() == Role::Leader),
-            forwards: Vec::new(),
-        })
+        Some(self.group.status())
     }
 
     fn completeness(&self) -> Completeness {
-        match self.is_incomplete {
-            true => Completeness::Incomplete,
-            false if self.group.has_lost_for_good() => Completeness::Partial,
-            false => Completeness::Whole,
-        }
+        self.group.completeness()
     }
 
     fn vitals(&self, _: Now) -> Vitals {
-        let waits = self.is_incomplete
-            || self.has_gap
-            || self.copying.is_some()
-            || self.group.is_member() && self.group.leader().is_none()
-            || self.group.has_followers_behind()
-            || self.applied < self.group.committed();
+        let waits = self.has_gap || self.copying.is_some() || self.group.is_busy();
         let forwards = self.leads && self.is_forwarding();
         Vitals {
             // Nothing is hidden until other sites have it.
             stable_until: None,
             deletes_until: Some(self.settled).filter(|&settled| settled > Hlc::ZERO),
             under_way: self.proposed.len() as u64 + u64::from(waits || forwards),
-            is_filling: self.is_incomplete,
+            is_filling: self.group.is_incomplete(),
             is_outdated: self.group.broken().is_some(),
         }
     }
@@ -487,7 +444,8 @@ impl Nukv {
         self.follow_role(cx);
         self.apply_soon(cx);
         self.forward(cx);
-        self.look_whether_complete();
+        let has_epoch = self.sites.place(self.site).epoch > Hlc::ZERO;
+        self.group.look_whether_complete(has_epoch && !self.has_gap);
         if let Some(replica) = self.group.take_wanted_copy() {
             self.want_copy(cx, cx.me.peer(replica));
         }
@@ -495,11 +453,6 @@ impl Nukv {
         if self.group.has_news() || self.group.has_more() {
             self.flush_soon(cx);
         }
-    }
-
-    /// The replicas of the partition at this site.
-    fn members_here(&self) -> ReplicaSet {
-        self.replicas.get(&self.site).copied().unwrap_or_default()
     }
 
     /// This replica may have been elected, or another one.
