@@ -12,6 +12,7 @@ use turnbuckle_core::{
     Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered,
     ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
+use turnbuckle_raft::waiting::{self, Waiting};
 use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
 /// The name of [`Dacian::floor`] beside the journal.
@@ -39,7 +40,7 @@ pub struct Dacian {
     /// Whether this replica led when it last looked.
     leads: bool,
     /// The operations that clients wait for, by the index of their entries.
-    pub(crate) proposed: BTreeMap<u64, Waiting>,
+    pub(crate) waiting: Waiting,
     /// What entries that are not applied will put, as far as this replica has proposed them: the last one of each key.
     pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// If it leads: the newest write of each session in its log.
@@ -59,13 +60,6 @@ pub struct Dacian {
     elections: u64,
     pub(crate) redirected: u64,
     pub(crate) given_up: u64,
-}
-
-/// A client that waits for the operation that an entry stands for.
-pub(crate) struct Waiting {
-    pub id: RequestId,
-    pub term: u64,
-    pub since: Micros,
 }
 
 /// Who wants to know what is committed.
@@ -155,7 +149,7 @@ impl Protocol for Dacian {
         Metric::new(
             "raft_proposals_under_way",
             "Operations that wait for their entries to be committed and applied.",
-            |replica, _| Reading::Count(replica.proposed.len() as u64),
+            |replica, _| Reading::Count(replica.waiting.count()),
         ),
         Metric::new(
             "raft_log_entries",
@@ -222,7 +216,7 @@ impl Protocol for Dacian {
             floor: floor_of(recovered),
             is_flushing: false,
             leads: false,
-            proposed: BTreeMap::new(),
+            waiting: Waiting::default(),
             ahead: BTreeMap::new(),
             sessions: Sessions::default(),
             unconfirmed: Vec::new(),
@@ -380,9 +374,8 @@ impl Protocol for Dacian {
             && self.group.restore(cx, copied, applied, newest)
         {
             self.applied = self.group.committed();
-            let behind = self.proposed.split_off(&(self.applied + 1));
-            for (_, waiting) in std::mem::replace(&mut self.proposed, behind) {
-                self.leave_open(cx, waiting, "the replica has missed what became of it");
+            for client in self.waiting.take_until(self.applied) {
+                self.leave_open(cx, client, waiting::MISSED);
             }
             cx.advance(Line::Applied, self.applied);
         }
@@ -412,7 +405,7 @@ impl Protocol for Dacian {
     fn vitals(&self, _: Now) -> Vitals {
         let reads = self.unconfirmed.len() + self.asking.as_ref().map_or(0, |asking| asking.readers.len());
         Vitals {
-            under_way: (self.proposed.len() + reads + usize::from(self.group.is_busy())) as u64,
+            under_way: self.waiting.count() + reads as u64 + u64::from(self.group.is_busy()),
             is_filling: self.group.is_incomplete(),
             is_outdated: self.group.broken().is_some(),
             ..Vitals::default()
@@ -421,13 +414,7 @@ impl Protocol for Dacian {
 
     fn validate(&self) {
         self.group.validate();
-        let waits_for_applied = self.proposed.range(..=self.applied).next();
-        assert!(
-            waits_for_applied.is_none(),
-            "a client waits for entry {:?}, and {} are applied",
-            waits_for_applied.map(|(index, _)| index),
-            self.applied
-        );
+        self.waiting.validate(self.applied);
         for (key, ahead) in &self.ahead {
             let is_ahead = ahead.index > self.applied;
             assert!(is_ahead, "entry {} of {key} is applied", ahead.index);
@@ -550,8 +537,8 @@ impl Dacian {
 
     /// This replica takes no part any more. Whoever waits for it has to ask another one.
     fn leave_group(&mut self, cx: &mut Cx<'_>) {
-        for (_, waiting) in std::mem::take(&mut self.proposed) {
-            self.leave_open(cx, waiting, "the replica is no member of its group any more");
+        for client in self.waiting.take_all() {
+            self.leave_open(cx, client, waiting::NO_MEMBER);
         }
         let asking = self.asking.take().map(|asking| asking.readers);
         for reader in std::mem::take(&mut self.unconfirmed)
@@ -600,18 +587,9 @@ impl Dacian {
     /// Gives up what has waited for too long.
     fn give_up(&mut self, cx: &mut Cx<'_>) {
         let (now, patience) = (cx.now.monotonic, self.config.patience);
-        let late: Vec<u64> = self
-            .proposed
-            .iter()
-            .filter(|(_, waiting)| now >= waiting.since + patience)
-            .map(|(&index, _)| index)
-            .collect();
-        for index in late {
-            let Some(waiting) = self.proposed.remove(&index) else {
-                continue;
-            };
+        for client in self.waiting.take_late(now, patience) {
             self.given_up += 1;
-            self.leave_open(cx, waiting, "no majority of the replicas was reached in time");
+            self.leave_open(cx, client, "no majority of the replicas was reached in time");
         }
         let mut late = Vec::new();
         let mut is_late = |reader: &mut Reader| match reader {

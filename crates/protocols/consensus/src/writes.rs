@@ -7,12 +7,13 @@
 //!
 //! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
 use crate::change::{self, Change, TooLarge};
-use crate::replica::{Cx, Dacian, Waiting};
+use crate::replica::{Cx, Dacian};
 use crate::request::{Outcome, Request, Response};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, VersionId};
 use turnbuckle_raft::sessions::Found;
+use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{OperationName, Proposed, Role};
 
 /// What a key will have when an entry is applied.
@@ -78,7 +79,7 @@ impl Dacian {
         };
         self.sessions.note(request.by, at.index, self.group.first());
         note_ahead(&mut self.ahead, at.index, change);
-        self.wait_for(cx, at, id);
+        self.wait_for(cx, client_of(cx, id, at));
         self.flush_soon(cx);
     }
 
@@ -99,23 +100,17 @@ impl Dacian {
         }
     }
 
-    /// A client waits for an entry.
-    fn wait_for(&mut self, cx: &mut Cx<'_>, at: Proposed, id: RequestId) {
-        let waiting = Waiting {
-            id,
-            term: at.term,
-            since: cx.now.monotonic,
-        };
-        if let Some(before) = self.proposed.insert(at.index, waiting) {
-            // Its session has asked again; or its entry was replaced here, and another replica may still have it.
-            self.leave_open(cx, before, "the replica waits for another entry at its place");
+    /// The client waits until its entry is applied.
+    fn wait_for(&mut self, cx: &mut Cx<'_>, client: Client) {
+        if let Some(before) = self.waiting.add(client) {
+            self.leave_open(cx, before, waiting::REPLACED);
         }
     }
 
     /// It is not known what becomes of an operation.
-    pub(crate) fn leave_open(&mut self, cx: &mut Cx<'_>, waiting: Waiting, why: &str) {
+    pub(crate) fn leave_open(&mut self, cx: &mut Cx<'_>, client: Client, why: &str) {
         let outcome = Outcome::Answered(PlainResponse::Unknown(why.to_string()));
-        self.reply(cx, waiting.id, Level::Linearizable, outcome);
+        self.reply(cx, client.id, client.level, outcome);
     }
 
     // ---- asked for again --------------------------------------------------------------------------------------
@@ -131,31 +126,27 @@ impl Dacian {
             let outcome = Outcome::Answered(PlainResponse::Unknown(why));
             return self.reply(cx, id, Level::Linearizable, outcome);
         };
-        if at.index <= self.applied {
-            return self.reply_written(cx, id, cx.now.monotonic, at.index, &change);
+        let client = client_of(cx, id, at);
+        match at.index <= self.applied {
+            true => self.reply_written(cx, client, &change),
+            false => self.wait_for(cx, client),
         }
-        self.wait_for(cx, at, id);
     }
 
     // ---- applied ----------------------------------------------------------------------------------------------
 
     /// Applies a committed entry, and answers the client that waits for it. A new leader's own entry has no change.
     pub(crate) fn apply_one(&mut self, cx: &mut Cx<'_>, at: Proposed, change: Option<Change>) {
-        let waiting = self.proposed.remove(&at.index);
+        let client = self.waiting.take(at.index);
+        // The answer needs the entry on disk, and not its effect here: that can be applied again.
+        match (client, &change) {
+            (Some(client), Some(change)) if client.at == at => self.reply_written(cx, client, change),
+            (Some(client), _) => self.lost_its_place(cx, client),
+            (None, _) => {}
+        }
         let Some(change) = change else {
-            if let Some(waiting) = waiting {
-                self.lost_its_place(cx, waiting);
-            }
             return;
         };
-        // The answer needs the entry on disk, and not its effect here: that can be applied again.
-        match waiting {
-            Some(waiting) if waiting.term == at.term => {
-                self.reply_written(cx, waiting.id, waiting.since, at.index, &change);
-            }
-            Some(waiting) => self.lost_its_place(cx, waiting),
-            None => {}
-        }
         for (key, version) in change.into_versions(at.index) {
             if self.ahead.get(&key).is_some_and(|ahead| ahead.index <= at.index) {
                 self.ahead.remove(&key);
@@ -165,18 +156,18 @@ impl Dacian {
     }
 
     /// Another leader's entry is where this replica has proposed one. So that one will never be committed.
-    fn lost_its_place(&mut self, cx: &mut Cx<'_>, waiting: Waiting) {
+    fn lost_its_place(&mut self, cx: &mut Cx<'_>, client: Client) {
         let outcome = Outcome::NotLeader(self.group.leader());
-        self.reply(cx, waiting.id, Level::Linearizable, outcome);
+        self.reply(cx, client.id, client.level, outcome);
     }
 
-    fn reply_written(&self, cx: &mut Cx<'_>, id: RequestId, since: Micros, index: u64, change: &Change) {
+    fn reply_written(&self, cx: &mut Cx<'_>, client: Client, change: &Change) {
         let receipt = Receipt {
             staleness: Some(Micros(0)),
             clock_bound: Micros(0),
-            waited: cx.now.monotonic.since(since),
-            proof: self.proof(index, Basis::Entry),
-            ..cx.receipt(Level::Linearizable, change.id())
+            waited: cx.now.monotonic.since(client.since),
+            proof: self.proof(client.at.index, Basis::Entry),
+            ..cx.receipt(client.level, change.id())
         };
         let responses = change.responses();
         let outcome = match change.is_transaction() {
@@ -187,8 +178,15 @@ impl Dacian {
                 None => Outcome::Answered(PlainResponse::Unknown("its entry says nothing".to_string())),
             },
         };
-        cx.reply(id, Response { outcome, index }, receipt);
+        let index = client.at.index;
+        cx.reply(client.id, Response { outcome, index }, receipt);
     }
+}
+
+/// The client that has sent a request, and the place of its entry.
+fn client_of(cx: &Cx<'_>, id: RequestId, at: Proposed) -> Client {
+    let (level, since) = (Level::Linearizable, cx.now.monotonic);
+    Client { id, level, at, since }
 }
 
 /// The leader takes note of what an entry will put.

@@ -38,6 +38,7 @@ pub mod reads;
 pub mod sessions;
 mod status;
 mod timing;
+pub mod waiting;
 pub use group::{Committed, Ended, Group, Planted, Proposed, Role};
 pub use members::Members;
 pub use message::{LogEntry, RaftMessage};

@@ -83,17 +83,17 @@ impl Nukv {
         };
         let index = committed.at.index;
         self.applied = index;
-        let waiting = self.proposed.remove(&index);
+        let client = self.waiting.take(index);
         let site = entry.as_ref().map(Entry::site);
         if let Some(entry) = &entry {
             self.apply_one(cx, index, entry.clone());
         }
         // Behind the effect, so that a replica that has acknowledged a write shows it after a power loss, too.
-        match (waiting, &entry) {
-            (Some(waiting), Some(entry)) if waiting.term == committed.at.term => {
-                self.reply_written(cx, waiting, index, entry);
+        match (client, &entry) {
+            (Some(client), Some(entry)) if client.at == committed.at => {
+                self.reply_written(cx, client, entry);
             }
-            (Some(waiting), _) => self.lost_its_place(cx, waiting),
+            (Some(client), _) => self.lost_its_place(cx, client),
             (None, _) => {}
         }
         let is_kept = self.group.note(cx, &committed);

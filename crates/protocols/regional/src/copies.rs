@@ -11,6 +11,7 @@ use crate::replica::{Cx, Nukv};
 use crate::sites::Sites;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{Hlc, Micros, Recovered, ServerId, SiteId};
+use turnbuckle_raft::waiting;
 
 /// The name under which it keeps what it has of each site, beside the journal.
 pub(crate) const SITES: &str = "nukv.sites";
@@ -66,9 +67,8 @@ impl Nukv {
                 .restore(cx, copied, applied, newest.unwrap_or_default())
             {
                 self.applied = self.group.committed();
-                let behind = self.proposed.split_off(&(self.applied + 1));
-                for (_, waiting) in std::mem::replace(&mut self.proposed, behind) {
-                    self.leave_open(cx, waiting, "the replica has missed what became of it");
+                for client in self.waiting.take_until(self.applied) {
+                    self.leave_open(cx, client, waiting::MISSED);
                 }
             }
         }

@@ -13,6 +13,7 @@ use turnbuckle_core::{
     Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId, ReplicaSet,
     Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
 };
+use turnbuckle_raft::waiting::{self, Waiting};
 use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
 /// One replica of one partition.
@@ -64,7 +65,7 @@ pub struct Nukv {
     /// The forwarders of other sites, and what they were told last.
     pub(crate) told: BTreeMap<SiteId, (ServerId, Sites)>,
     /// The operations that clients wait for, by the index of their entries.
-    pub(crate) proposed: BTreeMap<u64, Waiting>,
+    pub(crate) waiting: Waiting,
     /// What entries that are not applied will put, of this site and of others: the newest version of each key.
     pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// The newest write of each session in its log.
@@ -77,14 +78,6 @@ pub struct Nukv {
     elections: u64,
     pub(crate) redirected: u64,
     pub(crate) given_up: u64,
-}
-
-/// A client that waits for the write that an entry stands for.
-pub(crate) struct Waiting {
-    pub id: RequestId,
-    pub level: Level,
-    pub term: u64,
-    pub since: Micros,
 }
 
 /// When to wake up.
@@ -225,7 +218,7 @@ impl Protocol for Nukv {
             leads: false,
             ways: BTreeMap::new(),
             told: BTreeMap::new(),
-            proposed: BTreeMap::new(),
+            waiting: Waiting::default(),
             ahead: BTreeMap::new(),
             sessions: Sessions::default(),
             marked: Micros(0),
@@ -388,7 +381,7 @@ impl Protocol for Nukv {
             // Nothing is hidden until other sites have it.
             stable_until: None,
             deletes_until: Some(self.settled).filter(|&settled| settled > Hlc::ZERO),
-            under_way: self.proposed.len() as u64 + u64::from(waits || forwards),
+            under_way: self.waiting.count() + u64::from(waits || forwards),
             is_filling: self.group.is_incomplete(),
             is_outdated: self.group.broken().is_some(),
         }
@@ -401,13 +394,7 @@ impl Protocol for Nukv {
             "an entry has set the stable vector back: {:?}",
             self.sites
         );
-        let waits_for_applied = self.proposed.range(..=self.applied).next();
-        assert!(
-            waits_for_applied.is_none(),
-            "a client waits for entry {:?}, and {} are applied",
-            waits_for_applied.map(|(index, _)| index),
-            self.applied
-        );
+        self.waiting.validate(self.applied);
         for (key, ahead) in &self.ahead {
             assert!(
                 ahead.index > self.applied,
@@ -482,8 +469,8 @@ impl Nukv {
 
     /// This replica takes no part any more. Whoever waits for it has to ask another one.
     pub(crate) fn leave_group(&mut self, cx: &mut Cx<'_>) {
-        for (_, waiting) in std::mem::take(&mut self.proposed) {
-            self.leave_open(cx, waiting, "the replica is no member of its group any more");
+        for client in self.waiting.take_all() {
+            self.leave_open(cx, client, waiting::NO_MEMBER);
         }
     }
 
@@ -507,21 +494,11 @@ impl Nukv {
     /// Gives up what has waited for too long.
     fn give_up(&mut self, cx: &mut Cx<'_>) {
         let (now, patience) = (cx.now.monotonic, self.config.patience);
-        let is_late = |waiting: &Waiting| now >= waiting.since + patience;
-        let late: Vec<u64> = self
-            .proposed
-            .iter()
-            .filter(|(_, waiting)| is_late(waiting))
-            .map(|(&index, _)| index)
-            .collect();
-        for index in late {
-            let Some(waiting) = self.proposed.remove(&index) else {
-                continue;
-            };
+        for client in self.waiting.take_late(now, patience) {
             self.given_up += 1;
             let site = cx.topology.site_name(self.site);
             let why = format!("no majority of the replicas at site {site} was reached in time");
-            self.leave_open(cx, waiting, &why);
+            self.leave_open(cx, client, &why);
         }
     }
 

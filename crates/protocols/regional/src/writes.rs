@@ -1,11 +1,12 @@
 //! Writes: stamped by the leader of the site, and answered when their entries are applied.
 use crate::apply::note_ahead;
 use crate::entry::{Entry, Work, Write};
-use crate::replica::{Cx, Nukv, Waiting};
+use crate::replica::{Cx, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
-use turnbuckle_core::{Hlc, Key, Level, PlainRequest, PlainResponse, Receipt, RequestId, SiteId, VersionId};
+use turnbuckle_core::{Hlc, Key, PlainRequest, PlainResponse, Receipt, RequestId, SiteId, VersionId};
 use turnbuckle_raft::sessions::Found;
+use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{Proposed, Role};
 
 impl Nukv {
@@ -77,7 +78,8 @@ impl Nukv {
         };
         self.sessions.note(request.by, at.index, self.group.first());
         note_ahead(&mut self.ahead, at.index, &entry);
-        self.wait_for(cx, at, id, level);
+        let since = cx.now.monotonic;
+        self.wait_for(cx, Client { id, level, at, since });
         self.flush_soon(cx);
     }
 
@@ -99,24 +101,17 @@ impl Nukv {
         (self.taken.has(site, place) == Has::NotYet).then_some((site, place))
     }
 
-    /// The client waits until the entry is applied.
-    fn wait_for(&mut self, cx: &mut Cx<'_>, at: Proposed, id: RequestId, level: Level) {
-        let waiting = Waiting {
-            id,
-            level,
-            term: at.term,
-            since: cx.now.monotonic,
-        };
-        if let Some(before) = self.proposed.insert(at.index, waiting) {
-            // Its session has asked again; or its entry was replaced here, and another replica may still have it.
-            self.leave_open(cx, before, "the replica waits for another entry at its place");
+    /// The client waits until its entry is applied.
+    fn wait_for(&mut self, cx: &mut Cx<'_>, client: Client) {
+        if let Some(before) = self.waiting.add(client) {
+            self.leave_open(cx, before, waiting::REPLACED);
         }
     }
 
     /// It is not known what becomes of an operation.
-    pub(crate) fn leave_open(&mut self, cx: &mut Cx<'_>, waiting: Waiting, why: &str) {
+    pub(crate) fn leave_open(&mut self, cx: &mut Cx<'_>, client: Client, why: &str) {
         let outcome = Outcome::Answered(PlainResponse::Unknown(why.to_string()));
-        self.reply(cx, waiting.id, waiting.level, outcome);
+        self.reply(cx, client.id, client.level, outcome);
     }
 
     /// The client waits for an entry that is there already.
@@ -131,25 +126,21 @@ impl Nukv {
             let outcome = Outcome::Answered(PlainResponse::Unknown(why));
             return self.reply(cx, id, level, outcome);
         };
-        if at.index <= self.applied {
-            let waiting = Waiting {
-                id,
-                level,
-                term: at.term,
-                since: cx.now.monotonic,
-            };
-            return self.reply_written(cx, waiting, at.index, &entry);
+        let since = cx.now.monotonic;
+        let client = Client { id, level, at, since };
+        match at.index <= self.applied {
+            true => self.reply_written(cx, client, &entry),
+            false => self.wait_for(cx, client),
         }
-        self.wait_for(cx, at, id, level);
     }
 
     /// Another leader's entry is where this replica has proposed one. So that one will never be committed.
-    pub(crate) fn lost_its_place(&mut self, cx: &mut Cx<'_>, waiting: Waiting) {
+    pub(crate) fn lost_its_place(&mut self, cx: &mut Cx<'_>, client: Client) {
         let outcome = Outcome::NotLeader(self.group.leader());
-        self.reply(cx, waiting.id, waiting.level, outcome);
+        self.reply(cx, client.id, client.level, outcome);
     }
 
-    pub(crate) fn reply_written(&self, cx: &mut Cx<'_>, waiting: Waiting, index: u64, entry: &Entry) {
+    pub(crate) fn reply_written(&self, cx: &mut Cx<'_>, client: Client, entry: &Entry) {
         let Some(write) = entry.write() else {
             // No client waits for other entries.
             return;
@@ -160,19 +151,19 @@ impl Nukv {
         };
         let epoch = version.map_or(Hlc::ZERO, |id| self.sites.epoch_of(id.replica.site(), id.at));
         let receipt = Receipt {
-            waited: cx.now.monotonic.since(waiting.since),
-            ..cx.receipt(waiting.level, version)
+            waited: cx.now.monotonic.since(client.since),
+            ..cx.receipt(client.level, version)
         };
         let existed = write.existed;
         let response = Response {
             outcome: Outcome::Answered(PlainResponse::Written { existed }),
-            index,
+            index: client.at.index,
             epoch,
             floor: match version {
                 Some(_) => Hlc::ZERO,
                 None => self.settled,
             },
         };
-        cx.reply(waiting.id, response, receipt);
+        cx.reply(client.id, response, receipt);
     }
 }
