@@ -7,11 +7,7 @@
 //! names it, or for a tenth of a second: the leader is asked at once. The paper's session asks no replica of which it does not know that it holds what is needed. Here the nearest is asked first, although nothing is known of it:
 //! entries are on their way to it at the same time as the leader's answer is, and it waits for them for a short time ([`DacianConfig::redirect`]).
 //!
-//! **Asking another replica.** A replica that has not answered for an election timeout may be paused, and another one may lead by then. So the next one is asked, whatever the gateway has
-//! learned before.
-//!
-//! **Asking again.** If there is no leader, or an answer is lost, the session asks again until its patience ends. It asks with the same name, so that a leader that finds the operation in its log does not
-//! carry it out twice ([`crate`]). If the last that it heard of a write was nothing, the client is told that the write may have happened.
+//! What all sessions over a group do if a replica does not answer, or does not lead, is in [`turnbuckle_raft::asking`].
 use crate::config::DacianConfig;
 use crate::replica::Dacian;
 use crate::request::{Outcome, Request, Response, Work};
@@ -20,9 +16,9 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, ConsensusProof, Failure, Key, Level, Levels, Micros, Operation, PlainRequest,
     Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step, Topology,
-    Transaction, VersionId,
+    Transaction,
 };
-use turnbuckle_raft::OperationName;
+use turnbuckle_raft::asking::{self, Operations, Part, Timer, Wants};
 
 const READS: &[Level] = &[
     Level::Linearizable,
@@ -46,9 +42,7 @@ pub struct Shared {
 /// What is known of a partition.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    leader: Option<ReplicaId>,
-    /// The highest index that was seen.
-    index: u64,
+    group: asking::Known,
     /// The replicas that were behind what a read needed, until it is known that they have it.
     behind: BTreeMap<ReplicaId, Behind>,
 }
@@ -84,12 +78,8 @@ impl Known {
 /// A client of a consensus keyspace.
 pub struct DacianSession {
     topology: Topology,
-    id: SessionId,
-    patience: Micros,
-    election: Micros,
-    open: BTreeMap<u64, Open>,
-    /// The number of its operations so far. The gateway's numbers do not rise: each try of a chain of levels has one from another range.
-    operations: u64,
+    /// The operations under way.
+    open: Operations<Work>,
     seen: Seen,
 }
 
@@ -120,62 +110,6 @@ impl Indexes {
         self.read = self.read.max(other.read);
         self.written = self.written.max(other.written);
     }
-}
-
-/// An operation under way.
-struct Open {
-    /// Its number in this session.
-    number: u64,
-    level: Level,
-    since: Micros,
-    parts: Vec<Part>,
-    /// What its parts make together.
-    wants: Wants,
-    missing: usize,
-    receipt: Option<Receipt>,
-}
-
-/// What the answers to the parts of an operation make together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wants {
-    /// The answer of the only part.
-    One,
-    /// The values.
-    Values,
-    /// The versions.
-    Versions,
-}
-
-/// An operation on one key, or a transaction.
-struct Part {
-    /// The key; of a transaction one of its keys, which are all in one partition.
-    key: Key,
-    /// The write or the transaction; `None` for a read.
-    write: Option<Work>,
-    value: Option<Bytes>,
-    /// The version that was read, if that has a value.
-    version: Option<VersionId>,
-    /// The highest index that was known of the partition when it was asked for first.
-    since_index: u64,
-    /// Whether it may have been carried out.
-    is_doubtful: bool,
-    /// The server that was asked last.
-    server: Option<ServerId>,
-    /// Whether it is done.
-    is_answered: bool,
-    /// How often it was asked for.
-    asked: u32,
-    /// The replica that said that it is behind: the leader is asked instead.
-    is_redirected: bool,
-}
-
-/// When to wake up. Each names an operation, and a part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
-    /// When to ask again, because nobody leads.
-    AskAgain(u64, u32),
-    /// When to ask another replica, because the one that was asked has not answered: its process may be paused.
-    AskAnother(u64, u32),
 }
 
 /// A replica that was behind is asked again after this time.
@@ -315,21 +249,12 @@ impl DacianSession {
 
     /// Asks for a part of an operation.
     fn ask(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
-        let Some(open) = self.open.get_mut(&tag) else {
-            return;
-        };
-        let level = open.level;
-        let Some(part) = open.parts.get_mut(number as usize) else {
+        let Some((by, level, part)) = self.open.part(tag, number) else {
             return;
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
         let known = cx.shared.partitions.entry(partition).or_default();
-        let replicas = self.topology.replicas_of(partition);
-        let nearest = cx.reach.nearest(partition);
-        let nearest = match cx.reach.is_reached(nearest) {
-            true => nearest,
-            false => cx.reach.nearest_elsewhere(partition).unwrap_or(nearest),
-        };
+        let nearest = asking::nearest(cx.reach, partition);
         let need = match &part.write {
             None => self.seen.need(level, partition, &part.key),
             Some(_) => 0,
@@ -338,84 +263,23 @@ impl DacianSession {
             || level == Level::Linearizable
             || part.is_redirected
             || known.is_behind(nearest.replica(), need, cx.now.monotonic);
-        let server = match known.leader.filter(|_| wants_leader) {
-            Some(leader) => ServerId::of(partition, leader),
-            // One after the other, the nearest first.
-            None if wants_leader && part.asked > 0 => {
-                let all: Vec<ReplicaId> = replicas.iter().collect();
-                let first = all.iter().position(|&replica| replica == nearest.replica());
-                let place = (first.unwrap_or(0) + part.asked as usize) % all.len();
-                ServerId::of(partition, all[place])
-            }
-            None => nearest,
-        };
-        if part.asked == 0 {
-            part.since_index = known.index;
-        }
-        part.asked += 1;
+        let replicas = self.topology.replicas_of(partition);
+        let server = part.choose(&known.group, nearest, wants_leader, replicas);
         let (work, index) = match &part.write {
             None => (Work::One(PlainRequest::Get(part.key.clone(), level)), need),
             Some(work) => (work.clone(), part.since_index),
         };
         let request = Request {
             work,
-            by: OperationName::new(self.id, open.number),
+            by,
             index,
             is_repeated: part.is_doubtful,
             confirmed: None,
         };
-        part.server = Some(server);
-        cx.ask(tag, number, server, request);
-        cx.set_timer(Timer::AskAnother(tag, number), self.election);
+        self.open.ask(cx, tag, number, server, request);
     }
 
-    /// A replica has not answered for an election timeout. Perhaps another one leads by now.
-    fn ask_another(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
-        let Some(open) = self.open.get_mut(&tag) else {
-            return;
-        };
-        let left = (open.since + self.patience).since(cx.now.monotonic);
-        let Some(part) = open.parts.get_mut(number as usize) else {
-            return;
-        };
-        let Some(server) = part.server.filter(|_| !part.is_answered && left > PAUSE) else {
-            return;
-        };
-        let known = cx.shared.partitions.entry(server.partition).or_default();
-        known.leader = known.leader.filter(|&leader| leader != server.replica());
-        part.is_doubtful |= part.write.is_some();
-        part.is_redirected = true;
-        self.ask(cx, tag, number);
-    }
-
-    /// A part was not carried out, or may not have been. It is asked for again, unless that takes too long.
-    fn ask_later(
-        &mut self,
-        cx: &mut SessionContext<'_, Self>,
-        tag: u64,
-        number: u32,
-        why: String,
-        at_once: bool,
-    ) {
-        let Some(open) = self.open.get(&tag) else {
-            return;
-        };
-        let left = (open.since + self.patience).since(cx.now.monotonic);
-        if left > PAUSE {
-            return match at_once {
-                true => self.ask(cx, tag, number),
-                false => cx.set_timer(Timer::AskAgain(tag, number), PAUSE),
-            };
-        }
-        let is_doubtful = open.parts.iter().any(|part| part.is_doubtful);
-        self.open.remove(&tag);
-        let failure = match is_doubtful {
-            true => Failure::Timeout(why),
-            false => Failure::Unavailable(why),
-        };
-        cx.fail(tag, failure);
-    }
-
+    /// A replica has carried a part out, or refused it.
     fn on_answer(
         &mut self,
         cx: &mut SessionContext<'_, Self>,
@@ -425,67 +289,34 @@ impl DacianSession {
         receipt: Receipt,
         index: u64,
     ) {
-        let Some(open) = self.open.get_mut(&tag) else {
-            return;
-        };
-        let Some(part) = open.parts.get_mut(number as usize) else {
+        if let Answer::Failed(failure) = answer {
+            return self.open.fail(cx, tag, number, failure);
+        }
+        let Some((_, _, part)) = self.open.part(tag, number) else {
             return;
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
-        match answer {
-            // The replica does not know what became of it: the session does not, either.
-            Answer::Failed(Failure::Timeout(why)) => {
-                part.is_doubtful = true;
-                return self.ask_later(cx, tag, number, why, false);
-            }
-            // That it is refused now does not say that it was not carried out before.
-            Answer::Failed(Failure::Unavailable(why)) if part.is_doubtful => {
-                return self.ask_later(cx, tag, number, why, false);
-            }
-            Answer::Failed(failure) => {
-                self.open.remove(&tag);
-                return cx.fail(tag, failure);
-            }
-            Answer::Value(value) => {
-                part.is_answered = true;
+        match (answer, &part.write) {
+            (Answer::Value(value), _) => {
                 self.seen.note(partition, &part.key, index, false);
-                part.version = receipt.version.filter(|_| value.is_some());
-                part.value = value.filter(|_| open.wants != Wants::Versions);
+                self.open.read(cx, tag, number, value, receipt);
+                self.seen.shrink(&self.topology);
             }
-            answer if part.write.as_ref().is_some_and(|work| fits(work, &answer)) => {
+            (answer, Some(work)) if fits(work, &answer) => {
                 let is_carried_out = !matches!(
                     answer,
                     Answer::Unmet(_) | Answer::NotComputed(_) | Answer::Transacted(None)
                 );
-                if let Some(work) = &part.write {
-                    self.seen.note_write(partition, work, index, is_carried_out);
-                }
-                self.open.remove(&tag);
+                self.seen.note_write(partition, work, index, is_carried_out);
                 self.seen.shrink(&self.topology);
-                return cx.answer(tag, answer, Some(receipt));
+                self.open.remove(tag);
+                cx.answer(tag, answer, Some(receipt));
             }
             _ => {
                 let why = "the replica gives an answer to another question".to_string();
-                return self.ask_later(cx, tag, number, why, false);
+                self.open.ask_again(cx, tag, number, why, false);
             }
         }
-        open.receipt = Some(match open.receipt.take() {
-            Some(so_far) => so_far.merged(receipt),
-            None => receipt,
-        });
-        open.missing -= 1;
-        if open.missing == 0
-            && let Some(done) = self.open.remove(&tag)
-        {
-            let mut parts = done.parts.into_iter();
-            let answer = match done.wants {
-                Wants::One => Answer::Value(parts.next().and_then(|part| part.value)),
-                Wants::Values => Answer::Values(parts.map(|part| part.value).collect()),
-                Wants::Versions => Answer::Versions(parts.map(|part| part.version).collect()),
-            };
-            cx.answer(tag, answer, done.receipt);
-        }
-        self.seen.shrink(&self.topology);
     }
 }
 
@@ -513,23 +344,6 @@ fn redirected(proof: Proof, redirects: u32) -> Proof {
     }
 }
 
-impl Part {
-    fn new(key: Key, write: Option<Work>) -> Part {
-        Part {
-            key,
-            write,
-            value: None,
-            version: None,
-            since_index: 0,
-            is_doubtful: false,
-            server: None,
-            is_answered: false,
-            asked: 0,
-            is_redirected: false,
-        }
-    }
-}
-
 impl Session for DacianSession {
     type Protocol = Dacian;
     type Shared = Shared;
@@ -545,11 +359,7 @@ impl Session for DacianSession {
     fn open(config: &DacianConfig, _: SiteId, topology: Topology, id: SessionId) -> DacianSession {
         DacianSession {
             topology,
-            id,
-            patience: config.patience,
-            election: config.timing.timeout(),
-            open: BTreeMap::new(),
-            operations: 0,
+            open: Operations::new(id, config.timing, config.patience, PAUSE),
             seen: Seen::default(),
         }
     }
@@ -606,20 +416,8 @@ impl Session for DacianSession {
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
         };
-        let missing = parts.len();
-        self.operations += 1;
-        let open = Open {
-            number: self.operations,
-            level,
-            since: cx.now.monotonic,
-            parts,
-            wants,
-            missing,
-            receipt: None,
-        };
-        self.open.insert(tag, open);
-        for number in 0..missing {
-            self.ask(cx, tag, number as u32);
+        for number in self.open.begin(cx.now.monotonic, tag, level, parts, wants) {
+            self.ask(cx, tag, number);
         }
     }
 
@@ -627,109 +425,95 @@ impl Session for DacianSession {
         &mut self,
         cx: &mut SessionContext<'_, Self>,
         tag: u64,
-        part: u32,
+        number: u32,
         from: ServerId,
         outcome: turnbuckle_core::Outcome<Response>,
     ) {
-        let Some(open) = self.open.get_mut(&tag) else {
+        let Some((_, level, part)) = self.open.part(tag, number) else {
             return;
         };
         // Two replicas may have been asked, and one has answered before.
-        let Some(asked) = open
-            .parts
-            .get_mut(part as usize)
-            .filter(|asked| !asked.is_answered)
-        else {
+        if part.is_answered {
             return;
-        };
-        let partition = from.partition;
-        // The nearest replica may take no part in the group any more. Then the others are asked without a pause.
-        let at_once = (asked.asked as usize) < self.topology.replicas_of(partition).len();
-        let known = cx.shared.partitions.entry(partition).or_default();
-        match outcome {
-            turnbuckle_core::Outcome::Answered(response, receipt) => {
-                known.index = known.index.max(response.index);
-                known.note_held(from.replica(), response.index);
-                if let Proof::Consensus(proof) = &receipt.proof {
-                    for replica in proof.held_by.iter() {
-                        known.note_held(replica, proof.index);
-                    }
-                }
-                match response.outcome {
-                    outcome @ (Outcome::Answered(_) | Outcome::Transacted(_)) => {
-                        if asked.write.is_some() {
-                            known.leader = Some(from.replica());
-                        }
-                        let redirects = asked.asked.saturating_sub(1);
-                        let receipt = Receipt {
-                            proof: redirected(receipt.proof, redirects),
-                            asked: open.level.into(),
-                            given: open.level,
-                            ..receipt
-                        };
-                        let answer = match outcome {
-                            Outcome::Answered(answer) => answer.into(),
-                            Outcome::Transacted(steps) => Answer::Transacted(
-                                steps.map(|steps| steps.into_iter().map(Answer::from).collect()),
-                            ),
-                            _ => return,
-                        };
-                        self.on_answer(cx, tag, part, answer, receipt, response.index);
-                    }
-                    Outcome::NotLeader(leader) => {
-                        known.leader = leader;
-                        let why = "no leader was found in time".to_string();
-                        self.ask_later(cx, tag, part, why, leader.is_some());
-                    }
-                    Outcome::Late => {
-                        // Another request for it may be under way. Then it is not known which entries must be kept.
-                        if !asked.is_doubtful {
-                            asked.since_index = response.index;
-                        }
-                        let why =
-                            "the leader does not keep the entries any more among which the write would be";
-                        self.ask_later(cx, tag, part, why.to_string(), true);
-                    }
-                    Outcome::TooLarge(why) => {
-                        self.open.remove(&tag);
-                        cx.fail(tag, Failure::Unsupported(why));
-                    }
-                    Outcome::Behind(leader) => {
-                        asked.is_redirected = true;
-                        let (index, at) = (response.index, cx.now.monotonic);
-                        known.behind.insert(from.replica(), Behind { index, at });
-                        let leader = leader.or(known.leader.filter(|&leader| leader != from.replica()));
-                        known.leader = leader;
-                        let why = "no replica that is fresh enough was found in time".to_string();
-                        self.ask_later(cx, tag, part, why, leader.is_some() || at_once);
-                    }
-                }
-            }
+        }
+        let known = cx.shared.partitions.entry(from.partition).or_default();
+        let (response, receipt) = match outcome {
+            turnbuckle_core::Outcome::Answered(response, receipt) => (response, receipt),
             lost => {
-                if known.leader == Some(from.replica()) {
-                    known.leader = None;
-                }
-                let is_write = asked.write.is_some();
-                let (why, may_have_happened) = match lost {
-                    turnbuckle_core::Outcome::Refused(why) => (why, false),
-                    turnbuckle_core::Outcome::Lost(why) => (why, true),
-                    turnbuckle_core::Outcome::Answered(..) => return,
-                };
-                asked.is_doubtful |= is_write && may_have_happened;
-                self.ask_later(cx, tag, part, why, false);
+                known.group.leads_not(from.replica());
+                return self.open.lose(cx, tag, number, lost);
             }
+        };
+        known.group.index = known.group.index.max(response.index);
+        known.note_held(from.replica(), response.index);
+        if let Proof::Consensus(proof) = &receipt.proof {
+            for replica in proof.held_by.iter() {
+                known.note_held(replica, proof.index);
+            }
+        }
+        let (why, at_once) = match response.outcome {
+            outcome @ (Outcome::Answered(_) | Outcome::Transacted(_)) => {
+                if part.write.is_some() {
+                    known.group.leader = Some(from.replica());
+                }
+                let redirects = part.asked.saturating_sub(1);
+                let receipt = Receipt {
+                    proof: redirected(receipt.proof, redirects),
+                    asked: level.into(),
+                    given: level,
+                    ..receipt
+                };
+                let answer = match outcome {
+                    Outcome::Answered(answer) => answer.into(),
+                    Outcome::Transacted(steps) => {
+                        Answer::Transacted(steps.map(|steps| steps.into_iter().map(Answer::from).collect()))
+                    }
+                    _ => return,
+                };
+                return self.on_answer(cx, tag, number, answer, receipt, response.index);
+            }
+            Outcome::TooLarge(why) => return self.open.fail(cx, tag, number, Failure::Unsupported(why)),
+            Outcome::NotLeader(leader) => {
+                known.group.leader = leader;
+                ("no leader was found in time", leader.is_some())
+            }
+            Outcome::Late => {
+                part.is_late(response.index);
+                (asking::LATE, true)
+            }
+            Outcome::Behind(leader) => {
+                part.is_redirected = true;
+                let (index, at) = (response.index, cx.now.monotonic);
+                known.behind.insert(from.replica(), Behind { index, at });
+                known.group.is_behind(from.replica(), leader);
+                // The nearest replica may take no part in the group any more. Then the others are asked without a pause.
+                let has_others = (part.asked as usize) < self.topology.replicas_of(from.partition).len();
+                let at_once = known.group.leader.is_some() || has_others;
+                ("no replica that is fresh enough was found in time", at_once)
+            }
+        };
+        if self.open.ask_again(cx, tag, number, why.to_string(), at_once) {
+            self.ask(cx, tag, number);
         }
     }
 
     fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, timer: Timer) {
-        match timer {
-            Timer::AskAgain(tag, part) => self.ask(cx, tag, part),
-            Timer::AskAnother(tag, part) => self.ask_another(cx, tag, part),
-        }
+        let (tag, number) = match timer {
+            Timer::AskAgain(tag, number) => (tag, number),
+            Timer::AskAnother(tag, number) => {
+                let Some(server) = self.open.silent(cx.now.monotonic, tag, number) else {
+                    return;
+                };
+                let known = cx.shared.partitions.entry(server.partition).or_default();
+                known.group.leads_not(server.replica());
+                (tag, number)
+            }
+        };
+        self.ask(cx, tag, number);
     }
 
     fn give_up(&mut self, _: &mut SessionContext<'_, Self>, tag: u64) {
-        self.open.remove(&tag);
+        self.open.remove(tag);
     }
 
     fn token(&self, out: &mut BytesMut) {

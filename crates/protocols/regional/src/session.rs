@@ -14,8 +14,7 @@
 //!
 //! A write goes to the leader of the session's site, and to no other site: if the site has no majority, it says so. A read goes to the nearest replica, and to the leader of its site if that one lacks what the session needs.
 //!
-//! **Asking again.** If there is no leader, or an answer is lost, the session asks again until its patience ends. It asks with the same name, so that a leader that finds the write in its log does not carry it out twice. If the
-//! last that it heard of a write was nothing, the client is told that the write may have happened.
+//! What all sessions over a group do if a replica does not answer, or does not lead, is in [`turnbuckle_raft::asking`].
 use crate::config::NukvConfig;
 use crate::replica::Nukv;
 use crate::request::{Outcome, Request, Response, put_places, take_places};
@@ -23,10 +22,10 @@ use crate::sites::Place;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, PlainRequest, Receipt,
-    ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadFrame, BadToken, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Receipt,
+    ReplicaSet, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
-use turnbuckle_raft::OperationName;
+use turnbuckle_raft::asking::{self, Known, Operations, Part, Timer, Wants};
 
 const READS: &[Level] = &[
     Level::Session,
@@ -51,26 +50,14 @@ pub struct Shared {
     groups: BTreeMap<(u16, SiteId), Known>,
 }
 
-/// What is known of a group.
-#[derive(Debug, Clone, Copy, Default)]
-struct Known {
-    leader: Option<ReplicaId>,
-    /// The highest index that was seen.
-    index: u64,
-}
-
 /// A client of a regional keyspace.
 pub struct NukvSession {
     topology: Topology,
     home: SiteId,
-    id: SessionId,
-    patience: Micros,
-    election: Micros,
     drops_dependency: bool,
     waits: bool,
-    open: BTreeMap<u64, Open>,
-    /// The number of its operations so far.
-    operations: u64,
+    /// The operations under way. Of a write it has the value.
+    open: Operations<Option<Bytes>>,
     seen: Seen,
 }
 
@@ -126,6 +113,14 @@ impl Seen {
                 places(&both)
             }
             (false, false) => Vec::new(),
+        }
+    }
+
+    /// A delete that finds nothing is a read. So the leader must have what the session has read and written, unless the session asks for nothing.
+    fn needs_of_delete(&self, level: Level, partition: u16) -> Vec<(SiteId, Place)> {
+        match level {
+            Level::Eventual => Vec::new(),
+            _ => self.needs(Level::Session, partition),
         }
     }
 
@@ -206,188 +201,49 @@ impl Seen {
     }
 }
 
-/// An operation under way.
-struct Open {
-    /// Its number in this session.
-    number: u64,
-    level: Level,
-    since: Micros,
-    parts: Vec<Part>,
-    /// Whether it reads several keys.
-    is_many: bool,
-    missing: usize,
-    receipt: Option<Receipt>,
-}
-
-/// A key of an operation.
-struct Part {
-    key: Key,
-    /// The write, if it is one: its value.
-    write: Option<Option<Bytes>>,
-    value: Option<Bytes>,
-    /// The highest index that was known of the group when the write was asked for first.
-    since_index: u64,
-    /// Whether it may have been carried out.
-    is_doubtful: bool,
-    /// The server that was asked last.
-    server: Option<ServerId>,
-    is_answered: bool,
-    /// How often it was asked for.
-    asked: u32,
-    /// Whether a replica lacked what it needs: the leader is asked instead.
-    is_redirected: bool,
-}
-
-/// When to wake up. Each names an operation, and a part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
-    /// When to ask again, because nobody leads.
-    AskAgain(u64, u32),
-    /// When to ask another replica, because the one that was asked has not answered: its process may be paused.
-    AskAnother(u64, u32),
-}
-
 impl NukvSession {
-    fn partition_of(&self, key: &Key) -> u16 {
-        self.topology.partition_of_slot(key.slot())
-    }
-
-    /// A delete that finds nothing is a read. So the leader must have what the session has read and written, unless the session asks for nothing.
-    fn needs_of_delete(&self, level: Level, partition: u16) -> Vec<(SiteId, Place)> {
-        match level {
-            Level::Eventual => Vec::new(),
-            _ => self.seen.needs(Level::Session, partition),
-        }
-    }
-
-    /// The replicas of a partition at a site.
-    fn members(&self, partition: u16, site: SiteId) -> Vec<ReplicaId> {
-        let all = self.topology.replicas_of(partition);
-        all.iter().filter(|replica| replica.site() == site).collect()
-    }
-
     /// Asks for a part of an operation.
     fn ask(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
-        let Some(open) = self.open.get(&tag) else {
+        let Some((by, level, part)) = self.open.part(tag, number) else {
             return;
         };
-        let (level, operation) = (open.level, open.number);
-        let Some(part) = open.parts.get(number as usize) else {
-            return;
-        };
-        let partition = self.partition_of(&part.key);
-        let nearest = cx.reach.nearest(partition);
-        let nearest = match cx.reach.is_reached(nearest) {
-            true => nearest,
-            false => cx.reach.nearest_elsewhere(partition).unwrap_or(nearest),
-        };
-        let has_home = !self.members(partition, self.home).is_empty();
+        let partition = self.topology.partition_of_slot(part.key.slot());
+        let replicas = self.topology.replicas_of(partition);
+        let members =
+            |site: SiteId| -> ReplicaSet { replicas.iter().filter(|member| member.site() == site).collect() };
+        let nearest = asking::nearest(cx.reach, partition);
         // Writes stay at the session's site, if that has replicas of the partition.
-        let site = match part.write.is_some() && has_home {
+        let site = match part.write.is_some() && !members(self.home).is_empty() {
             true => self.home,
             false => nearest.site,
         };
-        let members = self.members(partition, site);
         let known = cx.shared.groups.entry((partition, site)).or_default();
         let wants_leader = part.write.is_some() || part.is_redirected;
-        let first = members.iter().position(|&member| member == nearest.replica());
-        let server = match known.leader.filter(|_| wants_leader) {
-            Some(leader) => ServerId::of(partition, leader),
-            // One after the other, the nearest first.
-            None if wants_leader && !members.is_empty() => {
-                let place = (first.unwrap_or(0) + part.asked as usize) % members.len();
-                ServerId::of(partition, members[place])
-            }
-            None => nearest,
-        };
+        let server = part.choose(known, nearest, wants_leader, members(site));
+        let needs = || self.seen.needs(level, partition);
         let (needs, above) = match (&part.write, self.drops_dependency) {
-            (None, _) => (self.seen.needs(level, partition), Hlc::ZERO),
+            (None, _) => (needs(), Hlc::ZERO),
             (Some(_), true) => (Vec::new(), Hlc::ZERO),
-            (Some(None), false) => (self.needs_of_delete(level, partition), self.seen.above(level)),
-            (Some(Some(_)), false) if self.waits => {
-                (self.seen.needs(level, partition), self.seen.above(level))
-            }
+            (Some(None), false) => (
+                self.seen.needs_of_delete(level, partition),
+                self.seen.above(level),
+            ),
+            (Some(Some(_)), false) if self.waits => (needs(), self.seen.above(level)),
             (Some(Some(_)), false) => (Vec::new(), self.seen.above(level)),
         };
-        let index = known.index;
-        let by = OperationName::new(self.id, operation);
-        let Some(part) = self
-            .open
-            .get_mut(&tag)
-            .and_then(|open| open.parts.get_mut(number as usize))
-        else {
-            return;
-        };
-        if part.asked == 0 {
-            part.since_index = index;
-        }
-        part.asked += 1;
-        part.server = Some(server);
-        let work = match &part.write {
-            None => PlainRequest::Get(part.key.clone(), level),
-            Some(value) => PlainRequest::Put(part.key.clone(), value.clone(), level, None),
-        };
+        let key = part.key.clone();
         let request = Request {
-            work,
+            work: match &part.write {
+                None => PlainRequest::Get(key, level),
+                Some(value) => PlainRequest::Put(key, value.clone(), level, None),
+            },
             by,
             index: part.since_index,
             is_repeated: part.is_doubtful,
             needs,
             above,
         };
-        cx.ask(tag, number, server, request);
-        cx.set_timer(Timer::AskAnother(tag, number), self.election);
-    }
-
-    /// A replica has not answered for an election timeout. Perhaps another one leads by now. A read may wait for what its session has seen elsewhere: so the leader is asked once only.
-    fn ask_another(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
-        let Some(open) = self.open.get_mut(&tag) else {
-            return;
-        };
-        let left = (open.since + self.patience).since(cx.now.monotonic);
-        let Some(part) = open.parts.get_mut(number as usize) else {
-            return;
-        };
-        let Some(server) = part.server.filter(|_| !part.is_answered && left > PAUSE) else {
-            return;
-        };
-        let known = cx
-            .shared
-            .groups
-            .entry((server.partition, server.site))
-            .or_default();
-        known.leader = known.leader.filter(|&leader| leader != server.replica());
-        part.is_doubtful |= part.write.is_some();
-        part.is_redirected = true;
-        self.ask(cx, tag, number);
-    }
-
-    /// A part was not carried out, or may not have been. It is asked for again, unless that takes too long.
-    fn ask_later(
-        &mut self,
-        cx: &mut SessionContext<'_, Self>,
-        tag: u64,
-        number: u32,
-        why: String,
-        at_once: bool,
-    ) {
-        let Some(open) = self.open.get(&tag) else {
-            return;
-        };
-        let left = (open.since + self.patience).since(cx.now.monotonic);
-        if left > PAUSE {
-            return match at_once {
-                true => self.ask(cx, tag, number),
-                false => cx.set_timer(Timer::AskAgain(tag, number), PAUSE),
-            };
-        }
-        let is_doubtful = open.parts.iter().any(|part| part.is_doubtful);
-        self.open.remove(&tag);
-        let failure = match is_doubtful {
-            true => Failure::Timeout(why),
-            false => Failure::Unavailable(why),
-        };
-        cx.fail(tag, failure);
+        self.open.ask(cx, tag, number, server, request);
     }
 
     /// A replica has carried a part out, or refused it.
@@ -400,42 +256,24 @@ impl NukvSession {
         receipt: Receipt,
         (epoch, floor): (Hlc, Hlc),
     ) {
-        let Some(open) = self.open.get_mut(&tag) else {
-            return;
-        };
-        let Some(part) = open.parts.get_mut(number as usize) else {
+        if let Answer::Failed(failure) = answer {
+            return self.open.fail(cx, tag, number, failure);
+        }
+        let Some((_, _, part)) = self.open.part(tag, number) else {
             return;
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
-        let is_write = part.write.is_some();
-        let existed = match answer {
-            // The replica does not know what became of it: the session does not, either.
-            Answer::Failed(Failure::Timeout(why)) => {
-                part.is_doubtful = true;
-                return self.ask_later(cx, tag, number, why, false);
-            }
-            // That it is refused now does not say that it was not carried out before.
-            Answer::Failed(Failure::Unavailable(why)) if part.is_doubtful => {
-                return self.ask_later(cx, tag, number, why, false);
-            }
-            Answer::Failed(failure) => {
-                self.open.remove(&tag);
-                return cx.fail(tag, failure);
-            }
-            Answer::Value(value) if !is_write => {
-                part.value = value;
-                None
-            }
-            Answer::Written { existed } if is_write => Some(existed),
+        // A delete that finds nothing is a read.
+        let is_read = match (&answer, &part.write) {
+            (Answer::Value(_), None) => true,
+            (Answer::Written { existed }, Some(None)) => !existed,
+            (Answer::Written { .. }, Some(Some(_))) => false,
             _ => {
                 let why = "the replica gives an answer to another question".to_string();
-                return self.ask_later(cx, tag, number, why, false);
+                self.open.ask_again(cx, tag, number, why, false);
+                return;
             }
         };
-        part.is_answered = true;
-        // A delete that finds nothing is a read.
-        let is_put = matches!(part.write, Some(Some(_)));
-        let is_read = !is_put && existed != Some(true);
         match receipt.version {
             Some(id) => {
                 let place = Place { epoch, at: id.at };
@@ -445,40 +283,12 @@ impl NukvSession {
                 .seen
                 .note_nothing(partition, self.topology.sites_of(partition), floor),
         }
-        if let Some(existed) = existed {
-            self.open.remove(&tag);
-            return cx.answer(tag, Answer::Written { existed }, Some(receipt));
-        }
-        open.receipt = Some(match open.receipt.take() {
-            Some(so_far) => so_far.merged(receipt),
-            None => receipt,
-        });
-        open.missing -= 1;
-        if open.missing == 0
-            && let Some(done) = self.open.remove(&tag)
-        {
-            let mut values = done.parts.into_iter().map(|part| part.value);
-            let answer = match done.is_many {
-                false => Answer::Value(values.next().flatten()),
-                true => Answer::Values(values.collect()),
-            };
-            cx.answer(tag, answer, done.receipt);
-        }
-    }
-}
-
-impl Part {
-    fn new(key: Key, write: Option<Option<Bytes>>) -> Part {
-        Part {
-            key,
-            write,
-            value: None,
-            since_index: 0,
-            is_doubtful: false,
-            server: None,
-            is_answered: false,
-            asked: 0,
-            is_redirected: false,
+        match answer {
+            Answer::Value(value) => self.open.read(cx, tag, number, value, receipt),
+            written => {
+                self.open.remove(tag);
+                cx.answer(tag, written, Some(receipt));
+            }
         }
     }
 }
@@ -499,13 +309,9 @@ impl Session for NukvSession {
         NukvSession {
             topology,
             home,
-            id,
-            patience: config.patience,
-            election: config.timing.timeout(),
             drops_dependency: config.bugs.drops_dependency,
             waits: config.wait == 1,
-            open: BTreeMap::new(),
-            operations: 0,
+            open: Operations::new(id, config.timing, config.patience, PAUSE),
             seen: Seen::default(),
         }
     }
@@ -533,35 +339,23 @@ impl Session for NukvSession {
         operation: Operation,
         level: Level,
     ) {
-        let (parts, is_many) = match operation {
-            Operation::Get { key, .. } => (vec![Part::new(key, None)], false),
-            Operation::Put { key, value, .. } => (vec![Part::new(key, Some(value))], false),
+        let (parts, wants) = match operation {
+            Operation::Get { key, .. } => (vec![Part::new(key, None)], Wants::One),
+            Operation::Put { key, value, .. } => (vec![Part::new(key, Some(value))], Wants::One),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);
             }
             Operation::ReadMany { keys, .. } => {
                 let parts = keys.into_iter().map(|key| Part::new(key, None));
-                (parts.collect(), true)
+                (parts.collect(), Wants::Values)
             }
             _ => {
                 let why = "a regional keyspace has no such operation, or only the gateway carries it out";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
         };
-        let missing = parts.len();
-        self.operations += 1;
-        let open = Open {
-            number: self.operations,
-            level,
-            since: cx.now.monotonic,
-            parts,
-            is_many,
-            missing,
-            receipt: None,
-        };
-        self.open.insert(tag, open);
-        for number in 0..missing {
-            self.ask(cx, tag, number as u32);
+        for number in self.open.begin(cx.now.monotonic, tag, level, parts, wants) {
+            self.ask(cx, tag, number);
         }
     }
 
@@ -573,84 +367,82 @@ impl Session for NukvSession {
         from: ServerId,
         outcome: turnbuckle_core::Outcome<Response>,
     ) {
-        let Some(open) = self.open.get_mut(&tag) else {
+        let Some((_, level, part)) = self.open.part(tag, number) else {
             return;
         };
         // Two replicas may have been asked, and one has answered before.
-        let Some(part) = open
-            .parts
-            .get_mut(number as usize)
-            .filter(|part| !part.is_answered)
-        else {
+        if part.is_answered {
             return;
-        };
-        let site = self.topology.site_name(from.site).to_string();
+        }
+        let site = self.topology.site_name(from.site);
         let known = cx.shared.groups.entry((from.partition, from.site)).or_default();
         let (response, receipt) = match outcome {
             turnbuckle_core::Outcome::Answered(response, receipt) => (response, receipt),
             lost => {
-                if known.leader == Some(from.replica()) {
-                    known.leader = None;
-                }
-                let (why, may_have_happened) = match lost {
-                    turnbuckle_core::Outcome::Refused(why) => (why, false),
-                    turnbuckle_core::Outcome::Lost(why) => (why, true),
-                    turnbuckle_core::Outcome::Answered(..) => return,
-                };
-                part.is_doubtful |= part.write.is_some() && may_have_happened;
+                known.leads_not(from.replica());
                 // Another member of the site may answer.
                 part.is_redirected = true;
-                return self.ask_later(cx, tag, number, why, false);
+                return self.open.lose(cx, tag, number, lost);
             }
         };
         known.index = known.index.max(response.index);
-        match response.outcome {
+        let (why, at_once) = match response.outcome {
             Outcome::Answered(answer) => {
                 if part.write.is_some() {
                     known.leader = Some(from.replica());
                 }
                 let receipt = Receipt {
-                    asked: open.level.into(),
-                    given: open.level,
+                    asked: level.into(),
+                    given: level,
                     ..receipt
                 };
                 let shown = (response.epoch, response.floor);
-                self.on_answer(cx, tag, number, answer.into(), receipt, shown);
+                return self.on_answer(cx, tag, number, answer.into(), receipt, shown);
             }
             Outcome::NotLeader(leader) => {
                 known.leader = leader;
                 let why = format!(
                     "site {site} has no leader of the key's partition: a majority of its replicas there does not reach each other"
                 );
-                self.ask_later(cx, tag, number, why, leader.is_some());
+                (why, leader.is_some())
             }
             Outcome::Late => {
-                // Another request for it may be under way. Then it is not known which entries must be kept.
-                if !part.is_doubtful {
-                    part.since_index = response.index;
-                }
-                let why = "the leader does not keep the entries any more among which the write would be";
-                self.ask_later(cx, tag, number, why.to_string(), true);
+                part.is_late(response.index);
+                (asking::LATE.to_string(), true)
             }
             Outcome::Behind(leader) => {
                 part.is_redirected = true;
-                known.leader = leader.or(known.leader.filter(|&leader| leader != from.replica()));
-                let has_leader = known.leader.is_some();
+                known.is_behind(from.replica(), leader);
                 let why = format!("no replica at site {site} has what the session has seen");
-                self.ask_later(cx, tag, number, why, has_leader);
+                (why, known.leader.is_some())
             }
+        };
+        if self.open.ask_again(cx, tag, number, why, at_once) {
+            self.ask(cx, tag, number);
         }
     }
 
     fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, timer: Timer) {
-        match timer {
-            Timer::AskAgain(tag, part) => self.ask(cx, tag, part),
-            Timer::AskAnother(tag, part) => self.ask_another(cx, tag, part),
-        }
+        let (tag, number) = match timer {
+            Timer::AskAgain(tag, number) => (tag, number),
+            Timer::AskAnother(tag, number) => {
+                let Some(server) = self.open.silent(cx.now.monotonic, tag, number) else {
+                    return;
+                };
+                let group = (server.partition, server.site);
+                cx.shared
+                    .groups
+                    .entry(group)
+                    .or_default()
+                    .leads_not(server.replica());
+                (tag, number)
+            }
+        };
+        self.ask(cx, tag, number);
     }
 
     fn give_up(&mut self, _: &mut SessionContext<'_, Self>, tag: u64) {
-        self.open.remove(&tag);
+        self.open.remove(tag);
     }
 
     fn token(&self, out: &mut BytesMut) {
