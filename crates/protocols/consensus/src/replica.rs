@@ -12,6 +12,7 @@ use turnbuckle_core::{
     Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered,
     ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
 };
+use turnbuckle_raft::applying::{Fetching, Next};
 use turnbuckle_raft::waiting::{self, Waiting};
 use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
@@ -31,8 +32,8 @@ pub struct Dacian {
     pub(crate) group: Group,
     /// Everything up to this index is applied here.
     pub(crate) applied: u64,
-    /// The next committed entry and its change, if it waits for its keys to be in memory.
-    fetching: Option<(u64, Change)>,
+    /// The next committed entry, if it waits for its keys to be in memory.
+    fetching: Fetching<Change>,
     /// Rows may have the effects of entries up to here, because a full copy brought them. Until they are applied, a read could show one key as of later than another.
     pub(crate) floor: u64,
     /// Whether [`Timer::Flush`] is set.
@@ -212,7 +213,7 @@ impl Protocol for Dacian {
             is_lease_used: false,
             applied: group.applied().index,
             group,
-            fetching: None,
+            fetching: Fetching::NONE,
             floor: floor_of(recovered),
             is_flushing: false,
             leads: false,
@@ -314,11 +315,7 @@ impl Protocol for Dacian {
                 self.handle_ready(cx);
             }
             Timer::Apply => {
-                let next = self.group.next_committed().map(|entry| entry.at.index);
-                // A full copy may have come in between.
-                if let Some((index, change)) = self.fetching.take()
-                    && Some(index) == next
-                {
+                if let Some(change) = self.fetching.take(&self.group) {
                     self.apply(cx, Some(change));
                 }
                 self.handle_ready(cx);
@@ -489,33 +486,13 @@ impl Dacian {
         }
     }
 
-    /// Applies the next committed entries: those that need no key at once, and the first that does as soon as its keys are in memory. One entry at a time, because there may
-    /// be no room for more.
+    /// Applies the next committed entries, up to the first that waits for its keys.
     fn apply_soon(&mut self, cx: &mut Cx<'_>) {
-        while self.fetching.is_none() && self.group.broken().is_none() {
-            let Some(entry) = self.group.next_committed() else {
-                return;
-            };
-            let index = entry.at.index;
-            let change = match entry.data.is_empty() {
-                // A new leader's own entry.
-                true => None,
-                false => match Change::decode(entry.data.clone()) {
-                    Ok(change) => Some(change),
-                    // Without its effects this replica would show what others do not.
-                    Err(why) => {
-                        let why = format!("entry {index} is no change of this version of Turnbuckle: {why}");
-                        return self.group.give_up(why);
-                    }
-                },
-            };
-            let keys: Vec<Key> = change.iter().flat_map(Change::keys_put).collect();
-            match change {
-                Some(change) if !keys.is_empty() => {
-                    self.fetching = Some((index, change));
-                    cx.when_resident(keys, Timer::Apply);
-                }
-                change => self.apply(cx, change),
+        let keys = |change: &Change| change.keys_put().collect();
+        while let Some(next) = self.fetching.next(&mut self.group, Change::decode, keys) {
+            match next {
+                Next::Apply(change) => self.apply(cx, change),
+                Next::Fetch(keys) => cx.when_resident(keys, Timer::Apply),
             }
         }
     }

@@ -28,6 +28,7 @@
 //!                                             v
 //!                                  committed entries, in order ---> the protocol applies them
 //! ```
+pub mod applying;
 pub mod asking;
 pub mod copies;
 mod group;

@@ -11,6 +11,7 @@ use crate::sites::Fit;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Hlc, Key, VersionId};
 use turnbuckle_raft::Committed;
+use turnbuckle_raft::applying::Next;
 
 /// What a key will have when an entry is applied.
 #[derive(Debug, Clone, Copy)]
@@ -46,32 +47,13 @@ impl Nukv {
         }
     }
 
-    /// Applies the next committed entries: those that put nothing at once, and the first that puts a version as soon as its key is in memory.
+    /// Applies the next committed entries, up to the first that waits for its key.
     pub(crate) fn apply_soon(&mut self, cx: &mut Cx<'_>) {
-        while self.fetching.is_none() && self.group.broken().is_none() {
-            let Some(committed) = self.group.next_committed() else {
-                return;
-            };
-            let index = committed.at.index;
-            if committed.data.is_empty() {
-                // A new leader's own entry.
-                self.apply(cx, None);
-                continue;
-            }
-            let entry = match Entry::decode(committed.data.clone()) {
-                Ok(entry) => entry,
-                // Without its effects this replica would show what others do not.
-                Err(why) => {
-                    let why = format!("entry {index} is none of this version of Turnbuckle: {why}");
-                    return self.group.give_up(why);
-                }
-            };
-            match entry.key() {
-                Some(key) => {
-                    self.fetching = Some((index, entry));
-                    cx.when_resident(vec![key], Timer::Apply);
-                }
-                None => self.apply(cx, Some(entry)),
+        let keys = |entry: &Entry| entry.key().into_iter().collect();
+        while let Some(next) = self.fetching.next(&mut self.group, Entry::decode, keys) {
+            match next {
+                Next::Apply(entry) => self.apply(cx, entry),
+                Next::Fetch(keys) => cx.when_resident(keys, Timer::Apply),
             }
         }
     }

@@ -13,7 +13,8 @@ use turnbuckle_core::{
     Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId, ReplicaSet,
     Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
 };
-use turnbuckle_raft::waiting::{self, Waiting};
+use turnbuckle_raft::applying::Fetching;
+use turnbuckle_raft::waiting::Waiting;
 use turnbuckle_raft::{Group, RaftMessage, Role, Sessions};
 
 /// One replica of one partition.
@@ -35,7 +36,7 @@ pub struct Nukv {
     /// The newest timestamp of a write that is applied here; after a start, of any entry.
     pub(crate) newest_write: Hlc,
     /// The next committed entry, if it waits for its key to be in memory.
-    pub(crate) fetching: Option<(u64, Entry)>,
+    pub(crate) fetching: Fetching<Entry>,
     /// The replica of which a full copy is wanted.
     pub(crate) copying: Option<ServerId>,
     /// What its site has, as far as the applied entries tell, besides what they brought: copies that leaders have taken brought that.
@@ -203,7 +204,7 @@ impl Protocol for Nukv {
             taken: kept.sites.clone(),
             settled: kept.settled,
             held: kept.held,
-            fetching: None,
+            fetching: Fetching::NONE,
             copying: None,
             went_back: false,
             has_gap: !kept.sites.covers(&kept.wanted) || kept.copy_behind > Hlc::ZERO,
@@ -309,11 +310,7 @@ impl Protocol for Nukv {
                 self.handle_ready(cx);
             }
             Timer::Apply => {
-                let next = self.group.next_committed().map(|entry| entry.at.index);
-                // A full copy may have come in between.
-                if let Some((index, entry)) = self.fetching.take()
-                    && Some(index) == next
-                {
+                if let Some(entry) = self.fetching.take(&self.group) {
                     self.apply(cx, Some(entry));
                 }
                 self.handle_ready(cx);
@@ -467,13 +464,6 @@ impl Nukv {
         self.begin_forwarding(cx);
     }
 
-    /// This replica takes no part any more. Whoever waits for it has to ask another one.
-    pub(crate) fn leave_group(&mut self, cx: &mut Cx<'_>) {
-        for client in self.waiting.take_all() {
-            self.leave_open(cx, client, waiting::NO_MEMBER);
-        }
-    }
-
     // ---- answers ----------------------------------------------------------------------------------------------
 
     pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
@@ -489,17 +479,6 @@ impl Nukv {
 
     pub(crate) fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, why: String) {
         self.reply(cx, id, level, Outcome::Answered(PlainResponse::Refused(why)));
-    }
-
-    /// Gives up what has waited for too long.
-    fn give_up(&mut self, cx: &mut Cx<'_>) {
-        let (now, patience) = (cx.now.monotonic, self.config.patience);
-        for client in self.waiting.take_late(now, patience) {
-            self.given_up += 1;
-            let site = cx.topology.site_name(self.site);
-            let why = format!("no majority of the replicas at site {site} was reached in time");
-            self.leave_open(cx, client, &why);
-        }
     }
 
     /// What the inputs of this turn ask for is done together, once.

@@ -114,6 +114,24 @@ impl Nukv {
         self.reply(cx, client.id, client.level, outcome);
     }
 
+    /// This replica takes no part any more. Its clients have to ask another one.
+    pub(crate) fn leave_group(&mut self, cx: &mut Cx<'_>) {
+        for client in self.waiting.take_all() {
+            self.leave_open(cx, client, waiting::NO_MEMBER);
+        }
+    }
+
+    /// Gives up writes that have waited for too long.
+    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
+        let (now, patience) = (cx.now.monotonic, self.config.patience);
+        for client in self.waiting.take_late(now, patience) {
+            self.given_up += 1;
+            let site = cx.topology.site_name(self.site);
+            let why = format!("no majority of the replicas at site {site} was reached in time");
+            self.leave_open(cx, client, &why);
+        }
+    }
+
     /// The client waits for an entry that is there already.
     fn attach(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, index: u64) {
         let level = request.work.level();
