@@ -37,26 +37,21 @@ impl Dacian {
         let believes = self.config.bugs.believes_first_requests && !request.is_repeated;
         if !self.config.bugs.writes_twice && !believes {
             let first = self.group.first();
-            match self.sessions.find(request.by, first) {
+            match self
+                .sessions
+                .find(request.by, request.index, request.is_repeated, first)
+            {
+                Found::Nothing => {}
                 Found::Same(index) => {
                     // What was proposed in this turn is not in the log before.
                     self.handle_ready(cx);
                     return self.attach(cx, id, request.by, index);
                 }
-                Found::Later => {
-                    let why = "its session has asked for a later write".to_string();
-                    let outcome = Outcome::Answered(PlainResponse::Unknown(why));
+                Found::Late => return self.reply(cx, id, level, Outcome::Late),
+                Found::Unknown(why) => {
+                    let outcome = Outcome::Answered(PlainResponse::Unknown(why.to_string()));
                     return self.reply(cx, id, level, outcome);
                 }
-                Found::Nothing if request.index + 1 < first && request.is_repeated => {
-                    let why = "the entries among which the write would be are not kept any more".to_string();
-                    let outcome = Outcome::Answered(PlainResponse::Unknown(why));
-                    return self.reply(cx, id, level, outcome);
-                }
-                Found::Nothing if request.index + 1 < first => {
-                    return self.reply(cx, id, level, Outcome::Late);
-                }
-                Found::Nothing => {}
             }
         }
         let found = Change::of(request.by, &request.work, |key| self.there(cx, key));

@@ -43,12 +43,14 @@ struct Entry {
 /// What the log has of a write that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing.
+    /// Nothing: it is to be carried out.
     Nothing,
-    /// The write itself.
+    /// The write itself, at this index.
     Same(u64),
-    /// A later write of the session. So nobody waits for this one any more.
-    Later,
+    /// It may have been among entries that are dropped. If no other request for it is under way, it may be asked for again, with a later index.
+    Late,
+    /// It is not known what became of it, for this reason.
+    Unknown(&'static str),
 }
 
 /// From this number of sessions on, some are dropped.
@@ -70,12 +72,17 @@ impl Sessions {
         }
     }
 
-    /// What the log, which begins at `first`, has of a write.
-    pub fn find(&self, by: OperationName, first: u64) -> Found {
+    /// What the log, which begins at `first`, has of a write that has no entry up to `since`. `is_repeated`: it may have been carried out already.
+    pub fn find(&self, by: OperationName, since: u64, is_repeated: bool, first: u64) -> Found {
         match self.newest.get(&by.session) {
-            Some(newest) if newest.tag > by.tag => Found::Later,
+            // So no client waits for this one any more.
+            Some(newest) if newest.tag > by.tag => Found::Unknown("its session has asked for a later write"),
             Some(newest) if newest.tag == by.tag && newest.index >= first => Found::Same(newest.index),
-            _ => Found::Nothing,
+            _ if since + 1 >= first => Found::Nothing,
+            _ if is_repeated => {
+                Found::Unknown("the entries among which the write would be are not kept any more")
+            }
+            _ => Found::Late,
         }
     }
 }
@@ -89,11 +96,16 @@ mod tests {
         let by = |session, tag| OperationName { session, tag };
         let mut sessions = Sessions::default();
         sessions.note(by(7, 3), 20, 1);
-        assert_eq!(sessions.find(by(7, 3), 20), Found::Same(20));
-        assert_eq!(sessions.find(by(7, 3), 21), Found::Nothing);
-        assert_eq!(sessions.find(by(7, 2), 21), Found::Later);
-        assert_eq!(sessions.find(by(7, 4), 1), Found::Nothing);
-        assert_eq!(sessions.find(by(8, 3), 1), Found::Nothing);
+        assert_eq!(sessions.find(by(7, 3), 10, true, 20), Found::Same(20));
+        assert!(matches!(
+            sessions.find(by(7, 2), 20, false, 21),
+            Found::Unknown(_)
+        ));
+        // Its entry is dropped, or was never there.
+        assert_eq!(sessions.find(by(7, 3), 20, true, 21), Found::Nothing);
+        assert_eq!(sessions.find(by(7, 3), 19, false, 21), Found::Late);
+        assert!(matches!(sessions.find(by(7, 3), 19, true, 21), Found::Unknown(_)));
+        assert_eq!(sessions.find(by(8, 3), 0, false, 1), Found::Nothing);
     }
 
     #[test]
@@ -115,6 +127,6 @@ mod tests {
             session: 10_000,
             tag: 0,
         };
-        assert_eq!(sessions.find(last, 9_990), Found::Same(10_000));
+        assert_eq!(sessions.find(last, 0, true, 9_990), Found::Same(10_000));
     }
 }
