@@ -361,15 +361,7 @@ impl Protocol for Dacian {
     }
 
     fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
-        let newest = copied
-            .cut
-            .iter()
-            .map(|&(_, until)| until)
-            .max()
-            .unwrap_or_default();
-        if let Some(applied) = copied.applied
-            && self.group.restore(cx, copied, applied, newest)
-        {
+        if self.group.restore(cx, copied) {
             self.applied = self.group.committed();
             for client in self.waiting.take_until(self.applied) {
                 self.leave_open(cx, client, waiting::MISSED);
@@ -427,13 +419,8 @@ impl Dacian {
         if message.has_entries() && !cx.has_room() {
             return;
         }
-        if self
-            .group
-            .hear(cx.now.monotonic, from.replica(), message)
-            .is_err()
-        {
-            self.faults += 1;
-        }
+        let heard = self.group.hear(cx.now.monotonic, from.replica(), message);
+        self.faults += u64::from(heard.is_err());
         self.handle_ready(cx);
     }
 

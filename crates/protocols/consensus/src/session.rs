@@ -276,7 +276,8 @@ impl DacianSession {
             is_repeated: part.is_doubtful,
             confirmed: None,
         };
-        self.open.ask(cx, tag, number, server, request);
+        cx.ask(tag, number, server, request);
+        cx.set_timer(Timer::AskAnother(tag, number), self.open.election);
     }
 
     /// A replica has carried a part out, or refused it.
@@ -498,17 +499,14 @@ impl Session for DacianSession {
     }
 
     fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, timer: Timer) {
-        let (tag, number) = match timer {
-            Timer::AskAgain(tag, number) => (tag, number),
-            Timer::AskAnother(tag, number) => {
-                let Some(server) = self.open.silent(cx.now.monotonic, tag, number) else {
-                    return;
-                };
-                let known = cx.shared.partitions.entry(server.partition).or_default();
-                known.group.leads_not(server.replica());
-                (tag, number)
-            }
-        };
+        let (Timer::AskAgain(tag, number) | Timer::AskAnother(tag, number)) = timer;
+        if matches!(timer, Timer::AskAnother(..)) {
+            let Some(server) = self.open.silent(cx.now.monotonic, tag, number) else {
+                return;
+            };
+            let known = cx.shared.partitions.entry(server.partition).or_default();
+            known.group.leads_not(server.replica());
+        }
         self.ask(cx, tag, number);
     }
 

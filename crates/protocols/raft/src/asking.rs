@@ -21,8 +21,8 @@ use crate::timing::Timing;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, Failure, Key, Level, Micros, Outcome, Protocol, Reach, Receipt, ReplicaId, ReplicaSet, ServerId,
-    Session, SessionContext, SessionId, VersionId,
+    Answer, Failure, Key, Level, Micros, Outcome, Reach, Receipt, ReplicaId, ReplicaSet, ServerId, Session,
+    SessionContext, SessionId, VersionId,
 };
 
 /// What a gateway knows of a group. All its sessions share it.
@@ -173,8 +173,8 @@ struct Open<W> {
 #[derive(Debug)]
 pub struct Operations<W> {
     session: SessionId,
-    /// How long a replica may take to answer, before another one is asked.
-    election: Micros,
+    /// How long a replica may take to answer: then the session asks another one.
+    pub election: Micros,
     /// How long an operation may take.
     patience: Micros,
     /// How long the session waits before it asks again.
@@ -231,19 +231,6 @@ impl<W> Operations<W> {
         let open = self.open.get_mut(&tag)?;
         let name = OperationName::new(self.session, open.number);
         Some((name, open.level, open.parts.get_mut(part as usize)?))
-    }
-
-    /// Asks a server for a part.
-    pub fn ask<S: Session<Timer = Timer>>(
-        &self,
-        cx: &mut SessionContext<'_, S>,
-        tag: u64,
-        part: u32,
-        server: ServerId,
-        request: <S::Protocol as Protocol>::Request,
-    ) {
-        cx.ask(tag, part, server, request);
-        cx.set_timer(Timer::AskAnother(tag, part), self.election);
     }
 
     // ---- not answered -----------------------------------------------------------------------------------------

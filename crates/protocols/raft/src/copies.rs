@@ -136,21 +136,17 @@ impl Group {
         self.wanted_copy.take()
     }
 
-    /// A full copy is in place that has the effects of everything up to `at`, and nothing stamped after `newest` that is not among those. Returns whether this replica is
-    /// further now: then nothing up to `at` is applied any more. Call [`Group::handle_ready`] after it.
-    pub fn restore<P: Protocol>(
-        &mut self,
-        cx: &mut Context<'_, P>,
-        copied: &Recovered,
-        at: Applied,
-        newest: Hlc,
-    ) -> bool {
+    /// A full copy is in place. Returns whether this replica is further now: then nothing up to [`Group::applied`] is applied any more. Call [`Group::handle_ready`] after it.
+    pub fn restore<P: Protocol>(&mut self, cx: &mut Context<'_, P>, copied: &Recovered) -> bool {
+        let Some(at) = copied.applied else {
+            return false;
+        };
         self.copying = None;
         if self.broken().is_some() || self.has_lost() || self.role() == Role::Leader || at.index == 0 {
             return false;
         }
         let leader = self.node.raft.leader_id;
-        let is_further = at.index > self.committed() && self.begin_behind(cx, copied, at, newest);
+        let is_further = at.index > self.committed() && self.begin_behind(cx, copied, at);
         if leader != INVALID_ID && leader != self.node.raft.id {
             self.tell_committed(leader);
         }
@@ -163,7 +159,6 @@ impl Group {
         cx: &mut Context<'_, P>,
         copied: &Recovered,
         mut at: Applied,
-        newest: Hlc,
     ) -> bool {
         let term = self.node.raft.term;
         if self.node.raft.state != StateRole::Follower || term < at.term {
@@ -182,6 +177,13 @@ impl Group {
         cx.truncate(first);
         cx.purge(at.index + 1);
         let Applied { index, term } = at;
+        // The newest timestamp of the entries up to there.
+        let newest = copied
+            .cut
+            .iter()
+            .map(|&(_, until)| until)
+            .max()
+            .unwrap_or_default();
         self.applied = Noted { index, term, newest };
         self.note_applied(cx);
         cx.put_named(PURGED, self.applied.encode());

@@ -58,18 +58,10 @@ impl Nukv {
         let Some(theirs) = kept.and_then(Kept::decode) else {
             return;
         };
-        if from.site == self.site
-            && let Some(applied) = copied.applied
-        {
-            let newest = copied.cut.iter().map(|&(_, until)| until).max();
-            if self
-                .group
-                .restore(cx, copied, applied, newest.unwrap_or_default())
-            {
-                self.applied = self.group.committed();
-                for client in self.waiting.take_until(self.applied) {
-                    self.leave_open(cx, client, waiting::MISSED);
-                }
+        if from.site == self.site && self.group.restore(cx, copied) {
+            self.applied = self.group.committed();
+            for client in self.waiting.take_until(self.applied) {
+                self.leave_open(cx, client, waiting::MISSED);
             }
         }
         self.sites.merge(&copied.cut, &theirs.sites);

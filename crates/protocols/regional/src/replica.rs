@@ -393,11 +393,8 @@ impl Protocol for Nukv {
         );
         self.waiting.validate(self.applied);
         for (key, ahead) in &self.ahead {
-            assert!(
-                ahead.index > self.applied,
-                "entry {} of {key} is applied",
-                ahead.index
-            );
+            let is_ahead = ahead.index > self.applied;
+            assert!(is_ahead, "entry {} of {key} is applied", ahead.index);
         }
     }
 }

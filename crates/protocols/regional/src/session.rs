@@ -243,7 +243,8 @@ impl NukvSession {
             needs,
             above,
         };
-        self.open.ask(cx, tag, number, server, request);
+        cx.ask(tag, number, server, request);
+        cx.set_timer(Timer::AskAnother(tag, number), self.open.election);
     }
 
     /// A replica has carried a part out, or refused it.
@@ -423,21 +424,18 @@ impl Session for NukvSession {
     }
 
     fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, timer: Timer) {
-        let (tag, number) = match timer {
-            Timer::AskAgain(tag, number) => (tag, number),
-            Timer::AskAnother(tag, number) => {
-                let Some(server) = self.open.silent(cx.now.monotonic, tag, number) else {
-                    return;
-                };
-                let group = (server.partition, server.site);
-                cx.shared
-                    .groups
-                    .entry(group)
-                    .or_default()
-                    .leads_not(server.replica());
-                (tag, number)
-            }
-        };
+        let (Timer::AskAgain(tag, number) | Timer::AskAnother(tag, number)) = timer;
+        if matches!(timer, Timer::AskAnother(..)) {
+            let Some(server) = self.open.silent(cx.now.monotonic, tag, number) else {
+                return;
+            };
+            let group = (server.partition, server.site);
+            cx.shared
+                .groups
+                .entry(group)
+                .or_default()
+                .leads_not(server.replica());
+        }
         self.ask(cx, tag, number);
     }
 
