@@ -204,6 +204,11 @@ pub trait Protocol: Sized + Send + 'static {
         None
     }
 
+    /// If each site has a group of its own, and this replica leads one: how far the groups of the other sites are with what they are sent.
+    fn forwards(&self, _: Now) -> Vec<Forwarding> {
+        Vec::new()
+    }
+
     // ---- monitoring and tests ---------------------------------------------------------------------------------------
 
     /// Whether this replica knows that its data directory is an old copy. It then serves nothing, and sends peers neither full copies nor what they
@@ -346,8 +351,6 @@ pub struct GroupStatus {
     pub learners: ReplicaSet,
     /// Why the last [`Wish::Members`] is not fulfilled yet, if it leads.
     pub refusal: Option<MemberRefusal>,
-    /// If it leads, and other groups are sent what its group agrees on: how far each of them is, as far as it has said so.
-    pub forwards: Vec<Forwarding>,
 }
 
 /// How far a group is with what another one is sent.

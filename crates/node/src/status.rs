@@ -1,6 +1,6 @@
 use crate::{entry::Written, keyspace::Keyspace};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
-use turnbuckle_core::{GroupStatus, Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
+use turnbuckle_core::{Forwarding, GroupStatus, Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
 use turnbuckle_replication::{CursorState, StreamPosition};
 
 /// The status of a keyspace on a node.
@@ -38,6 +38,8 @@ pub struct KeyspaceStatus {
     pub waiting: Vec<u16>,
     /// Of each replica on this node whose partition elects a leader: the partition, and what the replica knows.
     pub groups: Vec<(u16, GroupStatus)>,
+    /// Of each leader on this node whose site has a group of its own: the partition, and how far the group of another site is.
+    pub forwards: Vec<(u16, Forwarding)>,
     /// The streams of its lanes on this node.
     pub streams: Vec<StreamStatus>,
 }
@@ -111,6 +113,9 @@ impl<P: Protocol> Keyspace<P> {
                 .groups
                 .extend(group.map(|group| (cell.me.partition, group)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
+            let forwards = lane.replica.protocol().forwards(now).into_iter();
+            let of_lane = |forwarding| (cell.me.partition, forwarding);
+            status.forwards.extend(forwards.map(of_lane));
             for (peer, cursor) in lane.outgoing.cursors() {
                 let Some(stream) = lane.incoming.stream(peer) else {
                     continue;

@@ -174,7 +174,7 @@ pub struct StreamStatus {
     /// How old the oldest of them is, in seconds; 0 if there is none.
     pub lag_seconds: f64,
     /// What it is doing, in a word or two: `streaming`, `copying`, `silent` without a link, `left-out` if the peer does not have the keyspace, and
-    /// others.
+    /// others. Of a leader of a regional keyspace: `forwarding`, `asking` while it is not known how far the other site is, or `copying`.
     pub state: String,
 }
 
@@ -214,22 +214,6 @@ pub struct GroupStatus {
     /// Whether to ask again would be in vain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused_for_good: bool,
-    /// Of a leader whose group sends what it agrees on to the groups of other sites: how far those are.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub forwards: Vec<ForwardingStatus>,
-}
-
-/// How far the group of another site is.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ForwardingStatus {
-    /// The site.
-    pub to: String,
-    /// What is being done: `forwarding`, `asking` while it is not known how far the site is, or `copying`.
-    pub state: String,
-    /// How many entries it has not applied, as far as it has said so.
-    pub lag_entries: u64,
-    /// How old the oldest of them is, in seconds.
-    pub lag_seconds: f64,
 }
 
 /// The commit log.

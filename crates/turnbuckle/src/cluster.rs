@@ -443,25 +443,12 @@ fn show(all: &[Status]) -> String {
                 group.learners.join(" "),
             ]);
         }
-        for group in &status.groups {
-            for way in &group.forwards {
-                streams.add_row([
-                    group.keyspace.clone(),
-                    group.partition.to_string(),
-                    status.site.clone(),
-                    way.to.clone(),
-                    way.state.clone(),
-                    way.lag_entries.to_string(),
-                    format!("{:.3}", way.lag_seconds),
-                ]);
-            }
-        }
         let own = status.streams.iter().filter(|stream| stream.from == status.site);
         for stream in own.filter(|stream| {
-            !status
-                .groups
-                .iter()
-                .any(|group| group.keyspace == stream.keyspace)
+            // Between the replicas of a group, streams carry full copies only.
+            let of_group = |group: &&GroupStatus| group.keyspace == stream.keyspace;
+            let mut groups = status.groups.iter().filter(of_group);
+            !groups.any(|group| !replicas_of(group, &stream.to).is_empty())
         }) {
             streams.add_row([
                 stream.keyspace.clone(),

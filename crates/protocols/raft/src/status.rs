@@ -22,7 +22,6 @@ impl Group {
             outgoing: members.outgoing,
             learners: members.learners,
             refusal: self.refusal.filter(|_| leads),
-            forwards: Vec::new(),
         }
     }
 

@@ -116,6 +116,9 @@ impl Nukv {
             Fit::Gap => self.wanted.reach(site, link.place),
         }
         self.went_back |= self.sites.place(site) < before;
+        if self.sites.place(site) == link.place {
+            self.note_wall(site, entry.wall());
+        }
         if let Some(Work::Begin(begin)) = &entry.work
             && site == self.site
         {

@@ -10,6 +10,7 @@
 use crate::replica::{Cx, Nukv};
 use crate::sites::Sites;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
 use turnbuckle_core::{Hlc, Micros, Recovered, ServerId, SiteId};
 use turnbuckle_raft::waiting;
 
@@ -24,6 +25,7 @@ pub(crate) struct Kept {
     pub copy_behind: Hlc,
     pub settled: Hlc,
     pub held: Hlc,
+    pub walls: BTreeMap<SiteId, Micros>,
 }
 
 impl Kept {
@@ -34,17 +36,28 @@ impl Kept {
         out.put_u64(self.copy_behind.0);
         out.put_u64(self.settled.0);
         out.put_u64(self.held.0);
+        out.put_u16(self.walls.len() as u16);
+        for (site, wall) in &self.walls {
+            out.put_u16(site.0);
+            out.put_u64(wall.0);
+        }
         out.freeze()
     }
 
     pub fn decode(mut bytes: Bytes) -> Option<Kept> {
-        Some(Kept {
+        let mut kept = Kept {
             sites: Sites::decode_from(&mut bytes).ok()?,
             wanted: Sites::decode_from(&mut bytes).ok()?,
             copy_behind: Hlc(bytes.try_get_u64().ok()?),
             settled: Hlc(bytes.try_get_u64().ok()?),
             held: Hlc(bytes.try_get_u64().ok()?),
-        })
+            walls: BTreeMap::new(),
+        };
+        for _ in 0..bytes.try_get_u16().ok()? {
+            let site = SiteId(bytes.try_get_u16().ok()?);
+            kept.walls.insert(site, Micros(bytes.try_get_u64().ok()?));
+        }
+        Some(kept)
     }
 }
 
@@ -65,6 +78,17 @@ impl Nukv {
             }
         }
         self.sites.merge(&copied.cut, &theirs.sites);
+        for &(replica, until) in &copied.cut {
+            let site = replica.site();
+            // What the source has kept by name may be of a later moment than what the copy covers.
+            if let Some(&wall) = theirs
+                .walls
+                .get(&site)
+                .filter(|_| theirs.sites.place(site).at <= until)
+            {
+                self.note_wall(site, wall);
+            }
+        }
         self.newest_write = self.newest_write.max(self.sites.newest());
         self.settled = self.settled.max(theirs.settled);
         if let Some(refill) = &mut self.refill {
@@ -91,8 +115,15 @@ impl Nukv {
             copy_behind: self.copy_behind,
             settled: self.settled,
             held: self.held,
+            walls: self.walls.clone(),
         };
         cx.put_named(SITES, kept.encode());
+    }
+
+    /// Everything is here that a site has acknowledged by this time, as the clocks of its leaders go.
+    pub(crate) fn note_wall(&mut self, site: SiteId, wall: Micros) {
+        let known = self.walls.entry(site).or_default();
+        *known = wall.max(*known);
     }
 
     pub(crate) fn want_copy(&mut self, cx: &mut Cx<'_>, from: ServerId) {

@@ -2,7 +2,7 @@
 use crate::sites::{Link, Place, Sites};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{Hlc, Key, ReplicaId, SiteId, Version, VersionId};
+use turnbuckle_core::{Hlc, Key, Micros, ReplicaId, SiteId, Version, VersionId};
 use turnbuckle_raft::OperationName;
 
 /// An entry.
@@ -25,6 +25,9 @@ pub(crate) struct Entry {
     session: u64,
     #[prost(uint64, tag = "9")]
     tag: u64,
+    /// How far its timestamp was ahead of its leader's clock, in microseconds.
+    #[prost(uint64, tag = "10")]
+    ahead: u64,
 }
 
 /// What an entry does.
@@ -132,7 +135,8 @@ pub(crate) struct Mark {
 }
 
 impl Entry {
-    pub fn new(site: SiteId, link: Link, work: Work, by: OperationName) -> Entry {
+    /// An entry that a leader stamps when its clock reads `wall`.
+    pub fn new(site: SiteId, link: Link, work: Work, by: OperationName, wall: Micros) -> Entry {
         Entry {
             site: site.0.into(),
             epoch: link.place.epoch.0,
@@ -141,7 +145,13 @@ impl Entry {
             work: Some(work),
             session: by.session,
             tag: by.tag,
+            ahead: link.place.at.wall().since(wall).0,
         }
+    }
+
+    /// What its leader's clock read. Whatever its site has acknowledged by then is in the log before it: a leader that was deposed by then would not have had its entry committed.
+    pub fn wall(&self) -> Micros {
+        Hlc(self.at).wall().since(Micros(self.ahead))
     }
 
     /// The entry as other sites are told of it.

@@ -54,7 +54,7 @@ impl Nukv {
         };
         let begin = Begin::with(&self.sites, cx.me.member);
         if self
-            .propose_own(link, Work::Begin(begin), OperationName::default())
+            .propose_own(cx, link, Work::Begin(begin), OperationName::default())
             .is_some()
         {
             self.refill = None;
@@ -83,7 +83,7 @@ impl Nukv {
             held: held.0,
             settled: settled.0,
         };
-        self.propose_own(link, Work::Mark(mark), OperationName::default());
+        self.propose_own(cx, link, Work::Mark(mark), OperationName::default());
     }
 
     // ---- the site's own entries -------------------------------------------------------------------------------
@@ -107,11 +107,12 @@ impl Nukv {
     /// Proposes an entry of this site. Returns its place in the log, and the entry.
     pub(crate) fn propose_own(
         &mut self,
+        cx: &Cx<'_>,
         link: Link,
         work: Work,
         by: OperationName,
     ) -> Option<(Proposed, Entry)> {
-        let entry = Entry::new(self.site, link, work, by);
+        let entry = Entry::new(self.site, link, work, by, cx.now.wall.reading);
         let at = self.group.propose(link.place.at, entry.encode())?;
         self.taken.take(self.site, link);
         Some((at, entry))

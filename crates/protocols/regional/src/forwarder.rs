@@ -13,7 +13,7 @@ use crate::message::{Body, Forward, Have};
 use crate::replica::{Cx, Nukv};
 use crate::sites::{Fit, Place, Sites};
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{Hlc, Micros, ReplicaId, ServerId, SiteId};
+use turnbuckle_core::{Forwarding, Hlc, Micros, Now, ReplicaId, ServerId, SiteId};
 use turnbuckle_raft::Role;
 
 /// The most bytes of entries that are sent to a site and not acknowledged.
@@ -41,6 +41,8 @@ pub(crate) struct Way {
     pub at: Option<ServerId>,
     /// The index up to which the site has applied what this one has stamped.
     pub held: u64,
+    /// Whether the site takes a full copy: what it needs was dropped here.
+    is_copying: bool,
 }
 
 /// Where to go on.
@@ -161,10 +163,13 @@ impl Nukv {
             match self.go_on(taken) {
                 GoOn::Behind(index) => {
                     if let Some(way) = self.ways.get_mut(&from.site) {
-                        way.next = Some(index);
+                        (way.next, way.is_copying) = (Some(index), false);
                     }
                 }
                 GoOn::Dropped => {
+                    if let Some(way) = self.ways.get_mut(&from.site) {
+                        way.is_copying = true;
+                    }
                     // It is asked again how far it is, until it has taken the copy.
                     cx.send(from, Body::Dropped(()).into());
                 }
@@ -336,12 +341,37 @@ impl Nukv {
         Some((held, settled.unwrap_or_default()))
     }
 
-    /// How far behind another site is, as far as it has said: the number of this site's entries that it has not applied.
-    pub(crate) fn backlog(&self) -> u64 {
-        let ways = self.ways.values().filter(|way| way.next.is_some());
-        ways.map(|way| self.applied.saturating_sub(way.held))
-            .max()
-            .unwrap_or_default()
+    /// If it leads: how far the other sites are, as far as they have said so.
+    pub(crate) fn ways_to_others(&self, now: Now) -> Vec<Forwarding> {
+        if !self.leads {
+            return Vec::new();
+        }
+        let mine = self.sites.place(self.site);
+        let ways = self.ways.iter().map(|(&to, way)| {
+            let theirs = way.sites.as_ref().map(|sites| sites.place(self.site));
+            let is_behind = theirs.is_none_or(|theirs| theirs < mine);
+            let lacks = |(_, entry): &(u64, Entry)| theirs.is_none_or(|theirs| entry.link().place > theirs);
+            // Entries before this one are known to be there.
+            let oldest = is_behind
+                .then(|| self.own_entries(way.held + 1).find(lacks))
+                .flatten();
+            let (entries, lag) = match oldest {
+                Some((index, entry)) => (self.applied + 1 - index, now.wall.reading.since(entry.wall())),
+                None => (0, Micros(0)),
+            };
+            let state = match way.next {
+                _ if way.is_copying => "copying",
+                Some(_) => "forwarding",
+                None => "asking",
+            };
+            Forwarding {
+                to,
+                state,
+                entries,
+                lag,
+            }
+        });
+        ways.collect()
     }
 
     // ---- at the destination -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 use crate::replica::{Cx, Line, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
-use turnbuckle_core::{Hlc, Micros, PlainResponse, RequestId, SiteId};
+use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, RequestId, SiteId};
 use turnbuckle_raft::Role;
 
 impl Nukv {
@@ -33,7 +33,7 @@ impl Nukv {
             // The same, and what is between was lost with its site. All sites have copied the row since.
             Some((Has::Never, ..)) => (Hlc::ZERO, Hlc::ZERO),
         };
-        let receipt = cx.receipt(request.work.level(), version);
+        let receipt = self.receipt(cx, request.work.level(), version, self.applied);
         let response = Response {
             outcome: Outcome::Answered(PlainResponse::Value(value)),
             index: self.applied,
@@ -77,6 +77,13 @@ impl Nukv {
         };
         if cx.waited >= limit && limit > Micros(0) {
             return self.is_late(cx, id, request);
+        }
+        if cx.waited == Micros(0) && !request.work.is_write() {
+            *match level {
+                Level::MonotonicReads => &mut self.blocked.monotonic_reads,
+                Level::ReadYourWrites => &mut self.blocked.read_your_writes,
+                _ => &mut self.blocked.session,
+            } += 1;
         }
         let deadline = cx.now.monotonic + Micros(limit.0.saturating_sub(cx.waited.0));
         cx.wait(Line::Site(site), need.at.0, deadline, id, request);

@@ -9,9 +9,10 @@ use crate::request::{Outcome, Request, Response};
 use crate::sites::{Place, Sites};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Applied, Bug, Completeness, Context, Descriptor, GroupStatus, Hlc, Key, Level, Metric, Micros, Misfit,
-    Now, Parameter, PlainRequest, PlainResponse, Protocol, Reading, Recovered, ReplicaId, ReplicaSet,
-    Replication, RequestId, ServerId, SiteId, Topology, Vitals, Wish,
+    Applied, Bug, Completeness, Context, Descriptor, Forwarding, GroupStatus, Hlc, Key, Level, Metric,
+    Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Receipt,
+    Recovered, RegionalProof, ReplicaId, ReplicaSet, Replication, RequestId, ServerId, SiteId, Topology,
+    VersionId, Vitals, Wish,
 };
 use turnbuckle_raft::applying::Fetching;
 use turnbuckle_raft::waiting::Waiting;
@@ -29,6 +30,8 @@ pub struct Nukv {
     pub(crate) applied: u64,
     /// What is applied of each site: the paper's `sv`.
     pub(crate) sites: Sites,
+    /// Of each site, what a clock there read: everything that the site had acknowledged by then is applied here.
+    pub(crate) walls: BTreeMap<SiteId, Micros>,
     /// Deletes up to this time are forgotten: every site has everything up to it.
     pub(crate) settled: Hlc,
     /// Other sites have everything of this one up to here: so the entries up to there need not be kept for them.
@@ -77,8 +80,18 @@ pub struct Nukv {
     /// What other replicas have sent and no sound replica would have.
     pub(crate) faults: u64,
     elections: u64,
+    /// The reads that had to wait here: for what their sessions have read, for what they have written, and for either.
+    pub(crate) blocked: Blocked,
     pub(crate) redirected: u64,
     pub(crate) given_up: u64,
+}
+
+/// How many reads had to wait, by what they needed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Blocked {
+    pub monotonic_reads: u64,
+    pub read_your_writes: u64,
+    pub session: u64,
 }
 
 /// When to wake up.
@@ -140,10 +153,38 @@ impl Protocol for Nukv {
             "Entries that are committed and not applied here.",
             |replica, _| Reading::Count(replica.group.committed().saturating_sub(replica.applied)),
         ),
-        Metric::new(
+        Metric::by_peer(
             "nukv_entries_to_forward",
-            "Entries of this site's log behind what another site has said to have, for the site that is furthest behind.",
-            |replica, _| Reading::Count(replica.backlog()),
+            "Entries of the groups led here that another site has not applied, as far as it has said so.",
+            |replica, now| {
+                let ways = replica.ways_to_others(now).into_iter();
+                ways.map(|way| (way.to.into(), Reading::Count(way.entries)))
+                    .collect()
+            },
+        ),
+        Metric::by_peer(
+            "nukv_forward_lag_seconds",
+            "How old the oldest entry of the groups led here is that another site has not applied.",
+            |replica, now| {
+                let ways = replica.ways_to_others(now).into_iter();
+                ways.map(|way| (way.to.into(), Reading::Lag(Some(way.lag))))
+                    .collect()
+            },
+        ),
+        Metric::new(
+            "nukv_reads_blocked_by_monotonic_reads_total",
+            "Reads that waited here at level monotonic-reads, because the replica lacked what the session had read.",
+            |replica, _| Reading::Count(replica.blocked.monotonic_reads),
+        ),
+        Metric::new(
+            "nukv_reads_blocked_by_read_your_writes_total",
+            "Reads that waited here at level read-your-writes, because the replica lacked what the session had written.",
+            |replica, _| Reading::Count(replica.blocked.read_your_writes),
+        ),
+        Metric::new(
+            "nukv_reads_blocked_by_session_total",
+            "Reads that waited here at level session, because the replica lacked what the session had read or written.",
+            |replica, _| Reading::Count(replica.blocked.session),
         ),
         Metric::new(
             "nukv_reads_redirected_total",
@@ -210,6 +251,7 @@ impl Protocol for Nukv {
             has_gap: !kept.sites.covers(&kept.wanted) || kept.copy_behind > Hlc::ZERO,
             wanted: kept.wanted,
             sites: kept.sites,
+            walls: kept.walls,
             refill: None,
             suspected: None,
             has_begun: false,
@@ -225,6 +267,7 @@ impl Protocol for Nukv {
             marked: Micros(0),
             faults: 0,
             elections: 0,
+            blocked: Blocked::default(),
             redirected: 0,
             given_up: 0,
         }
@@ -356,6 +399,9 @@ impl Protocol for Nukv {
         if let Wish::Members(changes) = &mut wish {
             // An operator tells the leaders of all sites.
             changes.retain(|change| change.replica.site() == self.site);
+            if changes.is_empty() {
+                return;
+            }
         }
         if let Some(leader) = self.group.fulfil(cx.now.monotonic, wish) {
             cx.send(cx.me.peer(leader), Body::AskToLead(()).into());
@@ -365,6 +411,10 @@ impl Protocol for Nukv {
 
     fn group(&self) -> Option<GroupStatus> {
         Some(self.group.status())
+    }
+
+    fn forwards(&self, now: Now) -> Vec<Forwarding> {
+        self.ways_to_others(now)
     }
 
     fn completeness(&self) -> Completeness {
@@ -462,6 +512,34 @@ impl Nukv {
     }
 
     // ---- answers ----------------------------------------------------------------------------------------------
+
+    /// What an answer proves: this replica has everything up to its stable vector.
+    pub(crate) fn receipt(
+        &self,
+        cx: &Cx<'_>,
+        level: Level,
+        version: Option<VersionId>,
+        index: u64,
+    ) -> Receipt {
+        let places = self
+            .sites
+            .places()
+            .map(|(site, place)| (ReplicaId::from(site), place.at));
+        let walls = self
+            .replicas
+            .keys()
+            .map(|site| self.walls.get(site).copied().unwrap_or_default());
+        Receipt {
+            staleness: cx.staleness(walls),
+            proof: Proof::Regional(RegionalProof {
+                applied: places.collect(),
+                at: cx.now.wall.reading,
+                index,
+                redirects: 0,
+            }),
+            ..cx.receipt(level, version)
+        }
+    }
 
     pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
         let receipt = cx.receipt(level, None);

@@ -22,7 +22,7 @@ use crate::sites::Place;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Receipt,
+    Answer, BadFrame, BadToken, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Proof, Receipt,
     ReplicaSet, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 use turnbuckle_raft::asking::{self, Known, Operations, Part, Timer, Wants};
@@ -392,11 +392,14 @@ impl Session for NukvSession {
                 if part.write.is_some() {
                     known.leader = Some(from.replica());
                 }
-                let receipt = Receipt {
+                let mut receipt = Receipt {
                     asked: level.into(),
                     given: level,
                     ..receipt
                 };
+                if let Proof::Regional(proof) = &mut receipt.proof {
+                    proof.redirects = part.asked.saturating_sub(1);
+                }
                 let shown = (response.epoch, response.floor);
                 return self.on_answer(cx, tag, number, answer.into(), receipt, shown);
             }

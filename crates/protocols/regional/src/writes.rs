@@ -67,7 +67,7 @@ impl Nukv {
         let Some(link) = self.next_link(cx) else {
             return self.reply(cx, id, level, Outcome::NotLeader(None));
         };
-        let Some((at, entry)) = self.propose_own(link, Work::Write(write), request.by) else {
+        let Some((at, entry)) = self.propose_own(cx, link, Work::Write(write), request.by) else {
             let why = "too many writes wait for a majority of the site's replicas".to_string();
             return self.refuse(cx, id, level, why);
         };
@@ -165,7 +165,7 @@ impl Nukv {
         let epoch = version.map_or(Hlc::ZERO, |id| self.sites.epoch_of(id.replica.site(), id.at));
         let receipt = Receipt {
             waited: cx.now.monotonic.since(client.since),
-            ..cx.receipt(client.level, version)
+            ..self.receipt(cx, client.level, version, client.at.index)
         };
         let existed = write.existed;
         let response = Response {

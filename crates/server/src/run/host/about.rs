@@ -5,8 +5,8 @@ use crate::{
     config::KeyspaceEntry,
     metrics::Process,
     status::{
-        CheckpointStatus, ClientsStatus, ClockStatus, ForwardingStatus, GroupStatus, KeyspaceStatus,
-        LinkStatus, LogStatus, MemoryStatus, MetricStatus, Status, StreamStatus,
+        CheckpointStatus, ClientsStatus, ClockStatus, GroupStatus, KeyspaceStatus, LinkStatus, LogStatus,
+        MemoryStatus, MetricStatus, Status, StreamStatus,
     },
 };
 use std::{
@@ -376,16 +376,6 @@ impl Host {
                     )
                 }
             }),
-            forwards: group
-                .forwards
-                .iter()
-                .map(|forwarding| ForwardingStatus {
-                    to: self.config.site_name(forwarding.to).to_string(),
-                    state: forwarding.state.to_string(),
-                    lag_entries: forwarding.entries,
-                    lag_seconds: forwarding.lag.0 as f64 / 1e6,
-                })
-                .collect(),
         });
         group.collect()
     }
@@ -470,7 +460,27 @@ impl Host {
         })
     }
 
+    fn agrees_by_site(&self, name: &str) -> bool {
+        let mut known = self.config.keyspaces().filter(|(_, known)| known.name == name);
+        known.any(|(_, known)| known.protocol.descriptor().agrees_by_site)
+    }
+
     fn streams_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<StreamStatus> {
+        if self.agrees_by_site(&keyspace.name) {
+            // The streams between replicas carry full copies only.
+            let forwards = keyspace.forwards.iter();
+            return forwards
+                .map(|(partition, forwarding)| StreamStatus {
+                    keyspace: keyspace.name.clone(),
+                    partition: *partition,
+                    from: self.config.site_name(self.site()).to_string(),
+                    to: self.config.site_name(forwarding.to).to_string(),
+                    lag_entries: forwarding.entries,
+                    lag_seconds: forwarding.lag.0 as f64 / 1e6,
+                    state: forwarding.state.into(),
+                })
+                .collect();
+        }
         let streams = keyspace.streams.iter().map(|stream| StreamStatus {
             keyspace: keyspace.name.clone(),
             partition: stream.partition,
