@@ -18,6 +18,7 @@
 //! - *Replicas that have lost their directories* take part again, under their names: see [`mod@memory`].
 //! - *Members* that change while the group serves: see [`mod@members`].
 //! - *Writes that are asked for again* are found in the log: see [`mod@sessions`].
+//! - *What protocols over a group have in common*: clients that wait for entries ([`mod@waiting`]), the entry that waits for its keys ([`mod@applying`]), and how sessions ask ([`mod@asking`]).
 //! - *Messages are checked* before raft-rs sees them ([`Group::hear`]): it panics at some that a sound peer never sends.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! The clients that wait for entries.
 //!
-//! A leader proposes an entry for a client's write, and answers when the entry is applied. Until then the client waits at the entry's index. It depends on what comes to that index:
+//! A leader proposes an entry for a client's write, and answers when the entry is applied. Until then the client waits at the entry's index. What the client is told depends on what comes to that index:
 //!
 //! ```text
 //!                              +--> entry 7 of term 3 is applied: the write is carried out

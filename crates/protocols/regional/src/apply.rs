@@ -3,7 +3,7 @@
 //! An entry is applied if it continues what the replica has of the entry's site ([`crate::sites`]). If the replica has the entry already, nothing happens. If entries before it are missing, the leader had
 //! them from a full copy: then the replica notes that it lacks them, and takes a copy too ([`mod@crate::copies`]).
 //!
-//! Applied entries are kept until every other site has those of this one. So a forwarder can send them again.
+//! Applied entries are kept until every other site has those of this one, unless they take more than 64 MiB ([`turnbuckle_raft::copies`]). So a forwarder can send them again.
 use crate::entry::{Entry, Work};
 use crate::forwarder::fit;
 use crate::replica::{Cx, Line, Nukv, Timer};

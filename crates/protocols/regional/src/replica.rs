@@ -1,4 +1,6 @@
 //! A replica: its part in the group of its site, what it has of each site, the writes that it has proposed, and the requests that wait.
+//!
+//! This file has the state and the inputs. What an input does is in the other files: [`crate::writes`], [`crate::reads`], [`crate::apply`], [`mod@crate::epochs`], [`mod@crate::copies`], [`crate::forwarder`].
 use crate::apply::Ahead;
 use crate::config::{BUGS, NukvConfig, PARAMETERS};
 use crate::copies::{Kept, SITES};
