@@ -40,6 +40,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
             amplification: 1,
             pipeline: 1,
             visits: 0,
+            away: 0,
         },
         safety,
         faults: Vec::new(),

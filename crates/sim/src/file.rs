@@ -38,6 +38,7 @@
 //! roam_every = 10                  # requests; default: clients stay
 //! amplification = 1                # operations of a request
 //! pipeline = 1                     # the most operations of a request that are open at once
+//! away = 0                         # of a hundred requests, how many a client makes at a node of another site
 //! visits = 0                       # of a hundred requests that end with a write, how many are followed by a visit to the next node
 //! requests = 1000                  # the run ends after this number of requests of all clients; default: only after its duration
 //! read = "eventual"                # levels; default: the keyspace's own
@@ -193,6 +194,7 @@ struct LoadTable {
     amplification: Option<Number<1, 10_000>>,
     pipeline: Option<Number<1, 10_000>>,
     visits: Option<Number<0, 100>>,
+    away: Option<Number<0, 100>>,
     requests: Option<Number<1>>,
     read: Option<Word<Level>>,
     read_mix: Option<Word<LevelMix>>,
@@ -365,6 +367,7 @@ impl LoadTable {
             amplification: self.amplification.map_or(1, Number::get),
             pipeline: self.pipeline.map_or(1, Number::get) as usize,
             visits: self.visits.map_or(0, Number::get),
+            away: self.away.map_or(0, Number::get),
             after: self.after.map_or(Micros(0), Word::get),
             requests: self.requests.map(Number::get),
             read: self.read.map(Word::get),

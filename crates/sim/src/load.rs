@@ -16,7 +16,7 @@
 //! | [`Kind::PingPong`] | pairs of clients at two nodes that take turns: each writes what the other waits to read, like two people who edit one text |
 //!
 //! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
-//! with their session. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
+//! with their session. Or a percentage of their requests is made *away*, at a node of another site. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
 //! more request, and comes back.
 use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger};
 use bytes::Bytes;
@@ -66,6 +66,8 @@ pub struct Load {
     pub pipeline: usize,
     /// The percentage of requests ending with a write that are followed by a visit to the next node.
     pub visits: u64,
+    /// The percentage of requests that a client makes at a node of another site than its own, with its session.
+    pub away: u64,
     /// The run ends after this number of requests of all clients together, even if its time is not over.
     pub requests: Option<u64>,
 }
@@ -564,6 +566,19 @@ impl Clients {
         }
     }
 
+    /// The next request is made at the client's own node, or at a node of another site.
+    fn go_away<S: Session>(&mut self, world: &mut World<S>, number: usize, own: NodeId) {
+        let elsewhere = |&node: &NodeId| world.site_of(node) != world.site_of(own);
+        let others: Vec<NodeId> = self.nodes.iter().copied().filter(elsewhere).collect();
+        let is_away = !others.is_empty() && self.random.percent(self.load.away);
+        let next = match is_away {
+            true => *self.random.pick(&others),
+            false => own,
+        };
+        self.all[number].home = is_away.then_some(own);
+        world.move_client(self.first + number, next);
+    }
+
     fn request_over<S: Session>(&mut self, world: &mut World<S>, number: usize, at: Micros) {
         let client = &mut self.all[number];
         client.left.clear();
@@ -580,7 +595,9 @@ impl Clients {
         let here = world.node_of_client(self.first + number);
         let place = self.nodes.iter().position(|&node| node == here).unwrap_or(0);
         let next = self.nodes[(place + 1) % self.nodes.len()];
-        if let Some(home) = home {
+        if self.load.away > 0 {
+            self.go_away(world, number, home.unwrap_or(here));
+        } else if let Some(home) = home {
             world.move_client(self.first + number, home);
         } else if let Some(key) =
             wrote.filter(|_| self.load.visits > 0 && self.random.percent(self.load.visits))

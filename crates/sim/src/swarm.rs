@@ -890,6 +890,7 @@ fn draw_load(random: &mut Random) -> Load {
         amplification: *random.pick(&[1, 1, 1, 5]),
         pipeline: 1,
         visits: 0,
+        away: 0,
     }
 }
 

@@ -226,6 +226,7 @@ fn rolling(seed: u64) -> Scenario {
             amplification: 1,
             pipeline: 1,
             visits: 0,
+            away: 0,
         },
         safety: Micros(5 * round.0),
         faults,

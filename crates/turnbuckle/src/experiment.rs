@@ -155,6 +155,26 @@ pub(crate) const EXPERIMENTS: &[(&str, &str)] = &[
         "dacian/redirects",
         include_str!("../../../experiments/dacian/redirects.toml"),
     ),
+    (
+        "nukv/fig4.2",
+        include_str!("../../../experiments/nukv/fig4.2.toml"),
+    ),
+    (
+        "nukv/fig4.3",
+        include_str!("../../../experiments/nukv/fig4.3.toml"),
+    ),
+    (
+        "nukv/fig4.4",
+        include_str!("../../../experiments/nukv/fig4.4.toml"),
+    ),
+    (
+        "nukv/fig4.5",
+        include_str!("../../../experiments/nukv/fig4.5.toml"),
+    ),
+    (
+        "nukv/fig4.6",
+        include_str!("../../../experiments/nukv/fig4.6.toml"),
+    ),
 ];
 
 #[derive(Serialize)]

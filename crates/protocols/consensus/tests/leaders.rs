@@ -109,6 +109,7 @@ fn with(world: WorldOptions, faults: Vec<Fault>) -> Scenario {
             amplification: 1,
             pipeline: 1,
             visits: 0,
+            away: 0,
             requests: None,
         },
         safety: Micros::from_millis(13_000),

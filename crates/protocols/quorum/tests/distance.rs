@@ -30,6 +30,7 @@ fn reads_at_a(faults: Vec<Fault>) -> f64 {
             amplification: 1,
             pipeline: 1,
             visits: 0,
+            away: 0,
             requests: None,
         },
         safety: Micros::from_millis(60_000),

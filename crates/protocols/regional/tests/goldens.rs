@@ -7,3 +7,17 @@ fn nukv_does_what_its_scripts_show() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/nukv");
     turnbuckle_sim::goldens::<NukvSession>(&NukvConfig::default(), &folder);
 }
+
+/// At the default level, with one replica at each site. What is promised is promised on each key: writes of different keys may be seen out of order.
+#[test]
+fn regional_keyspaces_prevent_in_the_gallery_what_a_session_sees_of_one_key() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/gallery/nukv");
+    let prevented = [
+        "reads_go_back",
+        "own_write_missing",
+        "deleted_key_comes_back",
+        "sites_stay_different",
+        "acknowledged_write_lost",
+    ];
+    turnbuckle_sim::prevents::<NukvSession>(&NukvConfig::default(), &folder, &prevented);
+}
