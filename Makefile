@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-etcd bench-deletes bench-strangers
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-strangers
 .PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -135,6 +135,11 @@ image: package-files
 bench-failover:
 	$(CARGO) build --release
 	python3 benches/failover.py
+
+# Needs Python. Kills a node of each site under load, and judges the trace; measures session guarantees beside eventual, and a regional keyspace beside a consensus one; takes eleven minutes.
+bench-regional:
+	$(CARGO) build --release
+	python3 benches/regional.py
 
 # Needs Python and Go. Measures a consensus keyspace beside etcd, which it builds from Go modules; takes eight minutes.
 bench-etcd:

@@ -56,9 +56,10 @@ def free_ports(count):
 class Cluster:
     """Ends with the `with` block, whatever happens in it."""
 
-    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}, partitions=PARTITIONS):
-        """A keyspace's protocol has its name, unless `protocols` says something else: the protocol, and parameters in TOML."""
+    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}, partitions=PARTITIONS, members={}):
+        """A keyspace's protocol has its name, unless `protocols` says something else: the protocol, and parameters in TOML. `members`: how many replicas a keyspace has at each site, if not one."""
         self.binary, self.keyspaces, self.durability, self.protocols, self.partitions = binary, keyspaces, durability, protocols, partitions
+        self.members = members
         self.names = [f"{site}{number + 1}" for site in SITES for number in range(nodes_per_site)]
         self.processes = []
 
@@ -87,7 +88,7 @@ class Cluster:
         for keyspace in self.keyspaces:
             protocol, parameters = self.protocols.get(keyspace, (keyspace, ""))
             lines.append(f'[[keyspace]]\nname = "{keyspace}"\nprotocol = "{protocol}"\npartitions = {self.partitions}\n'
-                         f'durability = "{self.durability}"\nparameters = {{ {parameters} }}')
+                         f'durability = "{self.durability}"\nmembers = {self.members.get(keyspace, 1)}\nparameters = {{ {parameters} }}')
         pathlib.Path(self.directory, "cluster.toml").write_text("\n\n".join(lines))
         for name in self.names:
             self.processes.append(self.process(name))

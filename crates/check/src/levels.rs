@@ -200,8 +200,17 @@ impl<'a> LevelJudge<'a> {
         &self.order
     }
 
-    /// Judges some operations at one level, in their order. `places` rise.
+    /// Judges some operations at one level, in their order, as if all operations had been promised it. `places` rise.
     pub fn level(&self, level: Level, places: &[usize]) -> Vec<Verdict> {
+        self.judge(level, places, false)
+    }
+
+    /// Judges the operations that were promised a level. `places` rise. What other operations were promised counts, too: whether writes are in order is a promise of those writes.
+    pub fn promised(&self, level: Level, places: &[usize]) -> Vec<Verdict> {
+        self.judge(level, places, true)
+    }
+
+    fn judge(&self, level: Level, places: &[usize], as_promised: bool) -> Vec<Verdict> {
         let promise = level.promise();
         let one_copy = match promise {
             Promise::OneCopy => self.one_copy(places),
@@ -212,7 +221,7 @@ impl<'a> LevelJudge<'a> {
         let judged = places.iter().enumerate().map(|(number, &place)| {
             let by_promise = match promise {
                 Promise::RealValues => Verdict::NotContradicted,
-                Promise::Session { .. } => self.session(promise, place),
+                Promise::Session { .. } => self.session(promise, place, as_promised),
                 Promise::Bounded(bound) => self.staleness(place, nanoseconds(bound.0)),
                 Promise::OneCopy => one_copy[number],
                 Promise::Order(PromisedOrder::PerKeySequential) => self.per_key(place, is_all),
@@ -266,7 +275,7 @@ impl<'a> LevelJudge<'a> {
         recorder(one).is_some() && recorder(one) == recorder(other)
     }
 
-    fn session(&self, promise: Promise, place: usize) -> Verdict {
+    fn session(&self, promise: Promise, place: usize, as_promised: bool) -> Verdict {
         let read = &self.history.operations[place];
         let Promise::Session { ryw, mr, mw, wfr } = promise else {
             return Verdict::NotContradicted;
@@ -280,6 +289,10 @@ impl<'a> LevelJudge<'a> {
         if self.history.recorder_of[read.client as usize].is_none() {
             return Verdict::NotAuditable("several recorders timed one client, so its session has no order");
         }
+        let writes = |broken: &Broken| match as_promised {
+            true => (broken.mw_promised, broken.wfr_promised),
+            false => (broken.mw_within_key, broken.wfr_within_key),
+        };
         match self.broken.get(&place) {
             Some(broken) if ryw && broken.ryw => {
                 Verdict::False("it did not read what its client had written")
@@ -287,10 +300,10 @@ impl<'a> LevelJudge<'a> {
             Some(broken) if mr && broken.mr => {
                 Verdict::False("it read a value older than one that its client had read")
             }
-            Some(broken) if mw && broken.mw_within_key => Verdict::False(
+            Some(broken) if mw && writes(broken).0 => Verdict::False(
                 "it read a client's write, although a later write of that client had been read before",
             ),
-            Some(broken) if wfr && broken.wfr_within_key => {
+            Some(broken) if wfr && writes(broken).1 => {
                 Verdict::False("it read a value that had been replaced by a write that was read before")
             }
             _ => Verdict::NotContradicted,
@@ -352,7 +365,7 @@ impl<'a> LevelJudge<'a> {
     fn per_key(&self, place: usize, is_all: bool) -> Verdict {
         let operation = &self.history.operations[place];
         match self.order.is_by_versions(operation.key) {
-            true => self.session(EVERY_GUARANTEE, place),
+            true => self.session(EVERY_GUARANTEE, place, false),
             false => self.ordering(PromisedOrder::PerKeySequential, place, is_all),
         }
     }

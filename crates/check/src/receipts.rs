@@ -161,7 +161,7 @@ fn level_verdicts(history: &History, judge: &LevelJudge<'_>) -> Vec<Verdict> {
         }
     }
     for (level, places) in places.into_values() {
-        for (&place, verdict) in places.iter().zip(judge.level(level, &places)) {
+        for (&place, verdict) in places.iter().zip(judge.promised(level, &places)) {
             verdicts[place] = verdict;
         }
     }

@@ -9,14 +9,17 @@
 //! - **writes follow reads** in the same way, if the other client had read it before its write.
 //!
 //! In these two, a delete that removed the value of a write has read it ([`History::taken_away`]). The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
-//! read is on `x`. Reads of phantoms and from the future are skipped. The reads of a snapshot are at one place of the session:
+//! read is on `x`. Both are promises of the write that the reader had read, so only where that one promises them ([`Level::promise`]) are they broken; a write that names no level, or one that says only how
+//! it is carried out, counts as promising both. Reads of phantoms and from the future are skipped. The reads of a snapshot are at one place of the session:
 //! none of them comes before another.
 //!
 //! For the last two, every other client must be checked, which takes most of the time. This is skipped for a read of the write that
 //! began last: every write that the reader had seen, and everything before it in the session of its client, had begun by then.
+use crate::receipts::promised_level;
 use crate::{History, Kind, Operation, Order, Value, order::is_sensible};
 use serde::Serialize;
 use std::collections::HashMap;
+use turnbuckle_core::{Level, Promise};
 
 /// How many reads break each guarantee. A read may break several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -60,6 +63,10 @@ pub struct Broken {
     pub mw_within_key: bool,
     /// Writes follow reads within the key.
     pub wfr_within_key: bool,
+    /// Monotonic writes within the key, as a write promised them that the client had read.
+    pub mw_promised: bool,
+    /// Writes follow reads within the key, as a write promised them that the client had read.
+    pub wfr_promised: bool,
 }
 
 /// One client's operations on one key, by position in its session.
@@ -88,7 +95,15 @@ struct Knowledge {
     /// For each other client, the greatest position of a write of that client that was read.
     of_client: HashMap<u32, u32>,
     /// The same for each key of that client.
-    of_client_on_key: HashMap<(u32, u32), u32>,
+    of_client_on_key: HashMap<(u32, u32), SeenOnKey>,
+}
+
+/// The greatest position of a write on a key that was read: of all, and of those that promise monotonic writes, or writes follow reads.
+#[derive(Debug, Clone, Copy, Default)]
+struct SeenOnKey {
+    any: u32,
+    mw: Option<u32>,
+    wfr: Option<u32>,
 }
 
 /// The indexes that are used while sessions are checked.
@@ -104,6 +119,29 @@ struct Doings<'a> {
     writes: Vec<Vec<(i64, Value, i64)>>,
     /// Some operation began before its client's last one was over: what came before it in its session may have begun after it.
     is_untimed: bool,
+    /// Of each operation: whether its level promises monotonic writes, and writes follow reads.
+    promises: Vec<(bool, bool)>,
+}
+
+/// Of each operation: whether its level promises monotonic writes, and writes follow reads. One without a level, or with one that says nothing of it, counts as promising both.
+fn promises(history: &History) -> Vec<(bool, bool)> {
+    let levels = history
+        .levels
+        .iter()
+        .map(|name| match name.parse::<Level>().map(Level::promise) {
+            Ok(Promise::RealValues) => (false, false),
+            Ok(Promise::Session { mw, wfr, .. }) => (mw, wfr),
+            _ => (true, true),
+        });
+    let levels: Vec<(bool, bool)> = levels.collect();
+    let mut promises = vec![(true, true); history.operations.len()];
+    for promise in &history.promises {
+        if let Some(level) = promised_level(promise) {
+            let operations = promise.operations.clone();
+            operations.for_each(|place| promises[place as usize] = levels[level as usize]);
+        }
+    }
+    promises
 }
 
 impl<'a> Doings<'a> {
@@ -116,6 +154,7 @@ impl<'a> Doings<'a> {
             first_read: HashMap::new(),
             writes: vec![Vec::new(); history.keys.len()],
             is_untimed: false,
+            promises: promises(history),
         };
         for session in sessions {
             let (mut position, mut before, mut busy_until) = (0, None, i64::MIN);
@@ -199,16 +238,24 @@ impl<'a> Doings<'a> {
             let Some(&seen_here) = known.of_client_on_key.get(&(other, key)) else {
                 continue;
             };
-            broken.mw_within_key |= is_older(last_before(&theirs.writes, seen_here));
-            broken.wfr_within_key |= is_older(last_before(&theirs.reads, seen_here));
-            // What was read is what the other had written or read, before it wrote something newer to the same key.
-            if let Some(writer) = writer {
+            // What was read is older than what the other had written or read before; or it is that, and the other then wrote something newer to the same key.
+            let their_write = writer.filter(|&writer| {
                 let write = &self.history.operations[writer];
-                let is_theirs = write.kind == Kind::Write && write.client == other;
-                broken.mw_within_key |= is_theirs && self.positions[writer] < seen_here;
-                let first = self.first_read.get(&(other, key, read.value));
-                broken.wfr_within_key |= first.is_some_and(|&position| position < seen_here);
-            }
+                write.kind == Kind::Write && write.client == other
+            });
+            let their_read = writer.and_then(|_| self.first_read.get(&(other, key, read.value)));
+            let mw = |seen: u32| {
+                is_older(last_before(&theirs.writes, seen))
+                    || their_write.is_some_and(|writer| self.positions[writer] < seen)
+            };
+            let wfr = |seen: u32| {
+                is_older(last_before(&theirs.reads, seen))
+                    || their_read.is_some_and(|&position| position < seen)
+            };
+            broken.mw_within_key |= mw(seen_here.any);
+            broken.wfr_within_key |= wfr(seen_here.any);
+            broken.mw_promised |= seen_here.mw.is_some_and(mw);
+            broken.wfr_promised |= seen_here.wfr.is_some_and(wfr);
         }
         broken.mw |= broken.mw_within_key;
         broken.wfr |= broken.wfr_within_key;
@@ -225,7 +272,11 @@ impl<'a> Doings<'a> {
             let seen = known.of_client.entry(other).or_default();
             *seen = (*seen).max(self.positions[writer]);
             let seen = known.of_client_on_key.entry((other, read.key)).or_default();
-            *seen = (*seen).max(self.positions[writer]);
+            let position = self.positions[writer];
+            let (mw, wfr) = self.promises[writer];
+            seen.any = seen.any.max(position);
+            seen.mw = seen.mw.max(mw.then_some(position));
+            seen.wfr = seen.wfr.max(wfr.then_some(position));
         }
     }
 }

@@ -37,6 +37,12 @@ fn records(seed: u64) -> Vec<Record> {
             of[if is_phantom { of.len() - 1 } else { place }].clone()
         };
         let op = [Op::Write, Op::Read, Op::Read, Op::Snapshot][random.below(4) as usize];
+        let level = match op {
+            Op::Write => {
+                ["eventual", "session", "monotonic-writes", "writes-follow-reads"][random.below(4) as usize]
+            }
+            _ => "eventual",
+        };
         let staleness_us = (random.below(2) == 0).then(|| random.below(20));
         let mut record = Record {
             client: format!("c{client}"),
@@ -48,10 +54,10 @@ fn records(seed: u64) -> Vec<Record> {
             finish_ns: Some(finish),
             status: Status::Ok,
             version: None,
-            level: Some("eventual".into()),
+            level: Some(level.into()),
             receipt: Some(Claim {
-                asked: "eventual".into(),
-                given: "eventual".into(),
+                asked: level.into(),
+                given: level.into(),
                 staleness_us,
                 ..Claim::default()
             }),
@@ -199,12 +205,33 @@ impl Dumb<'_> {
                 continue;
             };
             let is_broken = self.is_older(read, source) || same_key && source.value == read.value;
-            let (across, within) = match theirs.kind {
-                Kind::Read => (&mut broken.wfr, &mut broken.wfr_within_key),
-                _ => (&mut broken.mw, &mut broken.mw_within_key),
+            let (across, within, promised) = match theirs.kind {
+                Kind::Read => (
+                    &mut broken.wfr,
+                    &mut broken.wfr_within_key,
+                    &mut broken.wfr_promised,
+                ),
+                _ => (&mut broken.mw, &mut broken.mw_within_key, &mut broken.mw_promised),
             };
             *across |= is_broken;
             *within |= is_broken && same_key;
+            *promised |= is_broken && same_key && self.promises(seen, theirs.kind);
+        }
+    }
+
+    /// Whether a write promises that it follows what its client has written, or read.
+    fn promises(&self, write: &Operation, what: Kind) -> bool {
+        let of = |operation: u32| std::ptr::eq(&self.history.operations[operation as usize], write);
+        let mut promises = self.history.promises.iter();
+        let promised = promises.find(|promise| promise.operations.clone().any(of));
+        let level = promised
+            .and_then(|promise| promise.level)
+            .expect("each record has a level");
+        match (&*self.history.levels[level as usize], what) {
+            ("session", _) => true,
+            ("writes-follow-reads", Kind::Read) => true,
+            ("monotonic-writes", Kind::Write | Kind::UnknownWrite) => true,
+            _ => false,
         }
     }
 

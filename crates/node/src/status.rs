@@ -1,6 +1,8 @@
 use crate::{entry::Written, keyspace::Keyspace};
 use std::{collections::BTreeMap, sync::atomic::Ordering};
-use turnbuckle_core::{Forwarding, GroupStatus, Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
+use turnbuckle_core::{
+    Forwarding, GroupStatus, Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals,
+};
 use turnbuckle_replication::{CursorState, StreamPosition};
 
 /// The status of a keyspace on a node.

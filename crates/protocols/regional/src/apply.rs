@@ -125,6 +125,7 @@ impl Nukv {
             // Copies that its leader has taken brought what it had of other sites, and of earlier epochs.
             self.wanted.join(&begin.sites());
             self.has_begun = true;
+            self.is_new |= entry.is_first_of_all();
             if !entry.is_first_of_all() && begin.member != u32::from(cx.me.member) {
                 self.copy_behind = link.place.at;
             }

@@ -56,6 +56,8 @@ pub struct Nukv {
     pub(crate) suspected: Option<(u64, Place)>,
     /// Whether an epoch of its site has begun in this life.
     pub(crate) has_begun: bool,
+    /// Whether that was the first epoch of all.
+    pub(crate) is_new: bool,
     /// Its site has begun an epoch here, and its leader had taken copies: this replica takes one of it. Zero: no.
     pub(crate) copy_behind: Hlc,
     /// When the last full copy was in place.
@@ -257,6 +259,7 @@ impl Protocol for Nukv {
             refill: None,
             suspected: None,
             has_begun: false,
+            is_new: false,
             copy_behind: kept.copy_behind,
             copied: Micros(0),
             is_flushing: false,
@@ -420,7 +423,11 @@ impl Protocol for Nukv {
     }
 
     fn completeness(&self) -> Completeness {
-        self.group.completeness()
+        match self.group.completeness() {
+            // The directories were empty because the cluster is new: no site had anything of this one.
+            Completeness::Partial if self.is_new => Completeness::Whole,
+            completeness => completeness,
+        }
     }
 
     fn vitals(&self, _: Now) -> Vitals {

@@ -10,6 +10,7 @@ type Config = <Nukv as Protocol>::Config;
 /// The levels of reads and of writes.
 const LEVELS: &[(&str, &str)] = &[
     ("session", "session"),
+    ("session", "eventual"),
     ("monotonic-reads", "monotonic-writes"),
     ("monotonic-reads", "writes-follow-reads"),
     ("read-your-writes", "eventual"),
@@ -62,7 +63,20 @@ fn against((read, write): (Level, Level), outcome: &Outcome) -> Vec<(&'static st
     // The checker sees a write guarantee broken when a reader goes back. A reader without monotonic reads may do so anyway.
     let is_steady = matches!(read.promise(), Promise::Session { mr: true, .. });
     let of_writes = report.against(write).into_iter().filter(|_| is_steady);
-    let found = report.against(read).into_iter().chain(of_writes);
+    // Whether writes are in order is their own promise, also if reads are at a level with all guarantees.
+    let has_all = |level: Level| {
+        matches!(
+            level.promise(),
+            Promise::Session {
+                mw: true,
+                wfr: true,
+                ..
+            }
+        )
+    };
+    let of_reads = report.against(read).into_iter();
+    let of_reads = of_reads.filter(|_| !has_all(read) || has_all(write));
+    let found = of_reads.chain(of_writes);
     found.chain(broken).filter(|(_, count)| *count > 0).collect()
 }
 
