@@ -267,6 +267,19 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
             words(&changes)
         )));
     }
+    // A voter that is to take another's place must not be one already: the group would have one voter less.
+    if let Change::Replace { new, .. } = change {
+        let votes = |group: &&GroupStatus| {
+            let replicas = replicas_of(group, new);
+            !replicas.is_empty() && replicas.iter().all(|replica| group.voters.contains(replica))
+        };
+        if let Some(group) = leaders.values().filter(|group| !is_done(group)).find(votes) {
+            return Err(usage(&format!(
+                "partition {}: {new} votes already; expected one that does not, or 'member remove'",
+                group.partition
+            )));
+        }
+    }
     let leaders = until(&named.patience, || {
         tell()?;
         let (groups, leaders) = look()?;

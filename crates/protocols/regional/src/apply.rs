@@ -49,6 +49,9 @@ impl Nukv {
 
     /// Applies the next committed entries, up to the first that waits for its key.
     pub(crate) fn apply_soon(&mut self, cx: &mut Cx<'_>) {
+        if self.placing.is_some() {
+            return;
+        }
         let keys = |entry: &Entry| entry.key().into_iter().collect();
         while let Some(next) = self.fetching.next(&mut self.group, Entry::decode, keys) {
             match next {
@@ -117,14 +120,14 @@ impl Nukv {
         }
         self.went_back |= self.sites.place(site) < before;
         if self.sites.place(site) == link.place {
-            self.note_wall(site, entry.wall());
+            self.walls.insert(site, entry.wall());
         }
         if let Some(Work::Begin(begin)) = &entry.work
             && site == self.site
         {
             // Copies that its leader has taken brought what it had of other sites, and of earlier epochs.
             self.wanted.join(&begin.sites());
-            self.has_begun = true;
+            self.must_begin = false;
             self.is_new |= entry.is_first_of_all();
             if !entry.is_first_of_all() && begin.member != u32::from(cx.me.member) {
                 self.copy_behind = link.place.at;

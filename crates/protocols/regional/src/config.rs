@@ -38,6 +38,8 @@ pub struct Bugs {
     pub ignores_needs: bool,
     /// A write that is asked for again is carried out again.
     pub writes_twice: bool,
+    /// What an answer proves rests on timestamps, and not on clocks.
+    pub claims_by_stamps: bool,
 }
 
 impl Bugs {
@@ -50,6 +52,7 @@ impl Bugs {
             "drops_dependency" => &mut self.drops_dependency,
             "ignores_needs" => &mut self.ignores_needs,
             "writes_twice" => &mut self.writes_twice,
+            "claims_by_stamps" => &mut self.claims_by_stamps,
             "keeps_no_votes" => &mut self.raft.keeps_no_votes,
             _ => return None,
         })
@@ -80,6 +83,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "ignores_needs",
         "a session that moves is shown less than it has seen",
+    ),
+    Bug::new(
+        "claims_by_stamps",
+        "a receipt takes a timestamp for the time of a clock, and claims writes that are missing",
     ),
     Bug::new(
         "writes_twice",

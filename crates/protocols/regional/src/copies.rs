@@ -11,7 +11,7 @@ use crate::replica::{Cx, Nukv};
 use crate::sites::Sites;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Hlc, Micros, Recovered, ServerId, SiteId};
+use turnbuckle_core::{Hlc, Micros, Recovered, ReplicaId, ServerId, SiteId};
 use turnbuckle_raft::waiting;
 
 /// The name under which it keeps what it has of each site, beside the journal.
@@ -26,6 +26,7 @@ pub(crate) struct Kept {
     pub settled: Hlc,
     pub held: Hlc,
     pub walls: BTreeMap<SiteId, Micros>,
+    pub must_begin: bool,
 }
 
 impl Kept {
@@ -36,6 +37,7 @@ impl Kept {
         out.put_u64(self.copy_behind.0);
         out.put_u64(self.settled.0);
         out.put_u64(self.held.0);
+        out.put_u8(self.must_begin.into());
         out.put_u16(self.walls.len() as u16);
         for (site, wall) in &self.walls {
             out.put_u16(site.0);
@@ -51,6 +53,7 @@ impl Kept {
             copy_behind: Hlc(bytes.try_get_u64().ok()?),
             settled: Hlc(bytes.try_get_u64().ok()?),
             held: Hlc(bytes.try_get_u64().ok()?),
+            must_begin: bytes.try_get_u8().ok()? > 0,
             walls: BTreeMap::new(),
         };
         for _ in 0..bytes.try_get_u16().ok()? {
@@ -62,11 +65,24 @@ impl Kept {
 }
 
 impl Nukv {
+    /// The rows of a copy are about to be put in place. A key may be missing here from now on because a delete of it is forgotten elsewhere: so what is said of keys without versions rests on what the source has
+    /// forgotten. And no entry is applied meanwhile: it could put a version that the copy's source has deleted already.
+    pub(crate) fn copy_comes(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
+        self.placing = Some(from);
+        let kept = copied.named.get(SITES).cloned();
+        if let Some(theirs) = kept.and_then(Kept::decode)
+            && theirs.settled > self.settled
+        {
+            self.settled = theirs.settled;
+            self.keep(cx);
+        }
+    }
+
     /// A copy of another replica of the site may be behind in the group's log, and of another site it always is: then it brings what it covers, and the log goes on as it was.
     pub(crate) fn copy_is_in_place(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
         // What was proposed in this turn is in the log then.
         self.handle_ready(cx);
-        (self.copying, self.copied) = (None, cx.now.monotonic);
+        (self.copying, self.placing, self.copied) = (None, None, cx.now.monotonic);
         let kept = copied.named.get(SITES).cloned();
         let Some(theirs) = kept.and_then(Kept::decode) else {
             return;
@@ -77,18 +93,18 @@ impl Nukv {
                 self.leave_open(cx, client, waiting::MISSED);
             }
         }
-        self.sites.merge(&copied.cut, &theirs.sites);
         for &(replica, until) in &copied.cut {
-            let site = replica.site();
+            let (site, mine) = (replica.site(), self.sites.place(replica.site()));
+            let place = theirs.sites.place(site);
             // What the source has kept by name may be of a later moment than what the copy covers.
-            if let Some(&wall) = theirs
-                .walls
-                .get(&site)
-                .filter(|_| theirs.sites.place(site).at <= until)
+            if let Some(&wall) = theirs.walls.get(&site)
+                && place.at <= until
+                && place > mine
             {
-                self.note_wall(site, wall);
+                self.walls.insert(site, wall);
             }
         }
+        self.sites.merge(&copied.cut, &theirs.sites);
         self.newest_write = self.newest_write.max(self.sites.newest());
         self.settled = self.settled.max(theirs.settled);
         if let Some(refill) = &mut self.refill {
@@ -107,6 +123,35 @@ impl Nukv {
         self.handle_ready(cx);
     }
 
+    /// What it covers, for copies: of each site, everything that was stamped up to this time. A copy brings no version that its receiver covers and does not have, because that was deleted. But a new epoch of a site means that
+    /// its old chain had two ends: then versions were stamped before what is here that never were here. So of such a site this replica covers nothing, until a copy is in place.
+    pub(crate) fn covered(&self) -> Vec<(ReplicaId, Hlc)> {
+        let known = self.refill.as_ref().unwrap_or(&self.sites);
+        let mut cut = known.cut();
+        for (replica, until) in &mut cut {
+            let site = replica.site();
+            let newest = self
+                .wanted
+                .place(site)
+                .epoch
+                .max(self.heard.get(&site).copied().unwrap_or_default());
+            let is_behind =
+                newest > self.sites.place(site).epoch || site == self.site && self.copy_behind > Hlc::ZERO;
+            if is_behind && self.sites.place(site).epoch > Hlc::ZERO {
+                *until = Hlc::ZERO;
+            }
+        }
+        cut
+    }
+
+    /// Another site names an epoch of its own.
+    pub(crate) fn hear_epoch(&mut self, site: SiteId, epoch: Hlc) {
+        if epoch > self.sites.place(site).epoch {
+            let heard = self.heard.entry(site).or_default();
+            *heard = epoch.max(*heard);
+        }
+    }
+
     /// Keeps what this replica has of each site. It fits how far entries are applied, as the group has kept it in the same batch.
     pub(crate) fn keep(&self, cx: &mut Cx<'_>) {
         let kept = Kept {
@@ -116,14 +161,9 @@ impl Nukv {
             settled: self.settled,
             held: self.held,
             walls: self.walls.clone(),
+            must_begin: self.must_begin,
         };
         cx.put_named(SITES, kept.encode());
-    }
-
-    /// Everything is here that a site has acknowledged by this time, as the clocks of its leaders go.
-    pub(crate) fn note_wall(&mut self, site: SiteId, wall: Micros) {
-        let known = self.walls.entry(site).or_default();
-        *known = wall.max(*known);
     }
 
     pub(crate) fn want_copy(&mut self, cx: &mut Cx<'_>, from: ServerId) {
@@ -151,14 +191,15 @@ impl Nukv {
             // Another one than the replica that it has asked may lead by now.
             Some(leader) if leader != cx.me.replica() => self.want_copy(cx, cx.me.peer(leader)),
             Some(_) => {
-                self.copy_other_sites(cx);
+                self.copy_other_sites(cx, false);
             }
             None => {}
         }
     }
 
-    /// Takes full copies of the other sites, one after the other, until it has what they have. Returns whether that is so.
-    pub(crate) fn copy_other_sites(&mut self, cx: &mut Cx<'_>) -> bool {
+    /// Takes full copies of the other sites, one after the other, until it has what they have: of this site's own writes, or of all. Returns whether that is so. Other sites go on to write, so only of the own
+    /// writes, of which there are no more meanwhile, can a leader wait until it has them all.
+    pub(crate) fn copy_other_sites(&mut self, cx: &mut Cx<'_>, own_writes: bool) -> bool {
         let others: Vec<SiteId> = self.others().collect();
         let mut has_all = true;
         for site in others {
@@ -170,7 +211,15 @@ impl Nukv {
                 has_all = false;
                 continue;
             };
-            if !self.refill.as_ref().unwrap_or(&self.sites).covers(theirs) {
+            let has_it = match own_writes {
+                true => self
+                    .refill
+                    .as_ref()
+                    .unwrap_or(&self.sites)
+                    .covers_site(self.site, theirs),
+                false => self.sites.covers(theirs),
+            };
+            if !has_it {
                 has_all = false;
                 let may_ask = self.copying.is_none_or(|copying| copying.site == site);
                 if may_ask && !self.has_just_copied(cx.now.monotonic) {

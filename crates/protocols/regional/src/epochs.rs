@@ -22,6 +22,7 @@ impl Nukv {
         let mut has = self.sites.clone();
         has.lose(self.site);
         self.refill.get_or_insert(has);
+        self.must_begin = true;
     }
 
     /// Another site has more of this one's writes than this leader. Either they are lost, or another replica leads by now: a round tells.
@@ -43,7 +44,7 @@ impl Nukv {
         if !self.leads || !is_ready || has_epoch && self.refill.is_none() {
             return;
         }
-        if !self.copy_other_sites(cx) {
+        if !self.copy_other_sites(cx, true) {
             return;
         }
         cx.observe(self.sites.newest());
@@ -112,7 +113,11 @@ impl Nukv {
         work: Work,
         by: OperationName,
     ) -> Option<(Proposed, Entry)> {
-        let entry = Entry::new(self.site, link, work, by, cx.now.wall.reading);
+        let wall = match self.config.bugs.claims_by_stamps {
+            true => link.place.at.wall(),
+            false => cx.now.wall.reading,
+        };
+        let entry = Entry::new(self.site, link, work, by, wall);
         let at = self.group.propose(link.place.at, entry.encode())?;
         self.taken.take(self.site, link);
         Some((at, entry))

@@ -171,7 +171,7 @@ impl Nukv {
                         way.is_copying = true;
                     }
                     // It is asked again how far it is, until it has taken the copy.
-                    cx.send(from, Body::Dropped(()).into());
+                    cx.send(from, Body::Dropped(self.sites.place(self.site).epoch.0).into());
                 }
                 GoOn::Lost => self.suspect_loss(cx, taken),
             }
@@ -204,8 +204,8 @@ impl Nukv {
             if follows {
                 return GoOn::Behind(index - 1);
             }
-            if link.place.epoch == taken.epoch && link.before > taken.at {
-                return match is_first {
+            if link.place.epoch == taken.epoch && link.place.at > taken.at {
+                return match is_first && link.before > taken.at {
                     true => GoOn::Dropped,
                     // An entry of another log of this epoch: between two that follow each other here.
                     false => GoOn::Lost,
@@ -214,6 +214,11 @@ impl Nukv {
             is_first = false;
         }
         GoOn::Dropped
+    }
+
+    /// Whether another site has an entry of this one, up to there, that is not in the log here.
+    pub(crate) fn has_lost(&self, taken: Place) -> bool {
+        matches!(self.go_on(taken), GoOn::Lost)
     }
 
     /// The entries that this site has stamped and that are applied, with their indexes, from an index on.

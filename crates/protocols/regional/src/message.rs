@@ -24,9 +24,9 @@ pub(crate) enum Body {
     /// The answer to a forwarder.
     #[prost(message, tag = "3")]
     Have(Have),
-    /// Of a forwarder: the receiver lacks entries that are not kept any more, and needs a full copy of the sender.
-    #[prost(message, tag = "4")]
-    Dropped(()),
+    /// Of a forwarder: the receiver lacks entries that are not kept any more, and needs a full copy of the sender, whose site is in this epoch.
+    #[prost(fixed64, tag = "4")]
+    Dropped(u64),
     /// The sender wants to lead its group.
     #[prost(message, tag = "5")]
     AskToLead(()),
@@ -115,7 +115,7 @@ impl Record for Message {
                 let sites = Sites::decode_from(&mut have.sites.clone());
                 sites.map(drop).map_err(|bad| bad.to_string())
             }
-            Body::Dropped(()) | Body::AskToLead(()) => Ok(()),
+            Body::Dropped(_) | Body::AskToLead(()) => Ok(()),
         }
     }
 
@@ -126,6 +126,7 @@ impl Record for Message {
                 let stamps = forward.entries.iter().map(|entry| entry.link().place.at);
                 stamps.max().unwrap_or_default()
             }
+            Some(Body::Dropped(epoch)) => Hlc(*epoch),
             Some(Body::Have(have)) => have.sites().newest().max(Hlc(have.epoch)).max(Hlc(have.at)),
             _ => Hlc::ZERO,
         }

@@ -2,12 +2,12 @@
 use crate::replica::{Cx, Line, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
-use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, RequestId, SiteId};
+use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, RequestId, SiteId, VersionId};
 use turnbuckle_raft::Role;
 
 impl Nukv {
     /// A read, which any replica answers that has what the session needs.
-    pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, mut request: Request) {
+    pub(crate) fn read(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         if self.lacks(&request.needs).is_some() && !self.config.bugs.ignores_needs {
             return self.wait_for_needs(cx, id, request);
         }
@@ -16,23 +16,7 @@ impl Nukv {
             Some(newest) => (Some(newest.id), newest.value.clone()),
             None => (None, None),
         };
-        let place = version.map(|id| {
-            let site = id.replica.site();
-            let epoch = self.sites.epoch_of(site, id.at);
-            (site, Place { epoch, at: id.at })
-        });
-        let (epoch, floor) = match place.map(|(site, place)| (self.sites.has(site, place), site, place)) {
-            // A delete may be forgotten: then all sites have everything up to it. Other replicas at these sites may not have applied it yet.
-            None => (Hlc::ZERO, self.settled),
-            Some((Has::Yes, _, place)) => (place.epoch, Hlc::ZERO),
-            // A full copy has brought a row that is newer than what the copy covers. The session could not be told what to need of other replicas.
-            Some((Has::NotYet, site, place)) => {
-                request.needs.push((site, place));
-                return self.wait_for_needs(cx, id, request);
-            }
-            // The same, and what is between was lost with its site. All sites have copied the row since.
-            Some((Has::Never, ..)) => (Hlc::ZERO, Hlc::ZERO),
-        };
+        let (epoch, floor) = self.needs_of(version);
         let receipt = self.receipt(cx, request.work.level(), version, self.applied);
         let response = Response {
             outcome: Outcome::Answered(PlainResponse::Value(value)),
@@ -41,6 +25,22 @@ impl Nukv {
             floor,
         };
         cx.reply(id, response, receipt);
+    }
+
+    /// What a session that has been shown this needs of other replicas from then on: the epoch of the version, or else a time ([`Response::floor`]).
+    pub(crate) fn needs_of(&self, version: Option<VersionId>) -> (Hlc, Hlc) {
+        let Some(VersionId { at, replica }) = version else {
+            // A delete may be forgotten: then all sites have everything up to it. Other replicas at these sites may not have applied it yet.
+            return (Hlc::ZERO, self.settled);
+        };
+        let epoch = self.sites.epoch_of(replica.site(), at);
+        match self.sites.has(replica.site(), Place { epoch, at }) {
+            Has::Yes => (epoch, Hlc::ZERO),
+            // A full copy has brought a row that is newer than what the copy covers. In which epoch it was stamped is not known here.
+            Has::NotYet => (Hlc::ZERO, at),
+            // The same, and what is between was lost with its site. All sites have copied the row since.
+            Has::Never => (Hlc::ZERO, Hlc::ZERO),
+        }
     }
 
     /// The first of these needs that this replica lacks.
@@ -60,7 +60,9 @@ impl Nukv {
         let name = cx.topology.site_name(site).to_string();
         // A place that no replica can know, as in a token of another cluster.
         let is_bogus = self.sites.place(site).at >= need.at;
-        if has == Has::Never || is_bogus {
+        // Only a leader that lacks nothing knows what its site has lost.
+        let is_lost = has == Has::Never && self.group.role() == Role::Leader && !self.has_gap;
+        if is_lost || is_bogus && has == Has::NotYet {
             self.given_up += 1;
             let why = match has {
                 Has::Never => format!(
@@ -70,6 +72,15 @@ impl Nukv {
                 _ => format!("the session has seen writes of site {name} in an epoch that is not known here"),
             };
             return self.refuse(cx, id, level, why);
+        }
+        if has == Has::Never {
+            // To wait for it is in vain. Its leader may have it from a copy that this replica lacks.
+            let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
+            let outcome = match request.work.is_write() {
+                true => Outcome::NotLeader(leader),
+                false => Outcome::Behind(leader),
+            };
+            return self.reply(cx, id, level, outcome);
         }
         let limit = match self.group.role() {
             Role::Follower | Role::Candidate if !request.work.is_write() => self.config.redirect,

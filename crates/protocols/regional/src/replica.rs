@@ -44,8 +44,12 @@ pub struct Nukv {
     pub(crate) fetching: Fetching<Entry>,
     /// The replica of which a full copy is wanted.
     pub(crate) copying: Option<ServerId>,
+    /// The replica of which the rows of a full copy are being put in place.
+    pub(crate) placing: Option<ServerId>,
     /// What its site has, as far as the applied entries tell, besides what they brought: copies that leaders have taken brought that.
     pub(crate) wanted: Sites,
+    /// The newest epoch of each site that it has heard of, if it is newer than what it has of the site.
+    pub(crate) heard: BTreeMap<SiteId, Hlc>,
     /// Whether it lacks some of that.
     pub(crate) has_gap: bool,
     /// Whether an entry has set it back in a site's writes. That never happens.
@@ -54,9 +58,9 @@ pub struct Nukv {
     pub(crate) refill: Option<Sites>,
     /// If it leads: the round that it has begun to know whether its site has lost writes, and the place up to which another site has them.
     pub(crate) suspected: Option<(u64, Place)>,
-    /// Whether an epoch of its site has begun in this life.
-    pub(crate) has_begun: bool,
-    /// Whether that was the first epoch of all.
+    /// Whether it has led and found that its site has lost writes, and no epoch has begun since.
+    pub(crate) must_begin: bool,
+    /// Whether the first epoch of its site has begun in this life.
     pub(crate) is_new: bool,
     /// Its site has begun an epoch here, and its leader had taken copies: this replica takes one of it. Zero: no.
     pub(crate) copy_behind: Hlc,
@@ -251,14 +255,16 @@ impl Protocol for Nukv {
             held: kept.held,
             fetching: Fetching::NONE,
             copying: None,
+            placing: None,
             went_back: false,
             has_gap: !kept.sites.covers(&kept.wanted) || kept.copy_behind > Hlc::ZERO,
             wanted: kept.wanted,
+            heard: BTreeMap::new(),
             sites: kept.sites,
             walls: kept.walls,
             refill: None,
             suspected: None,
-            has_begun: false,
+            must_begin: kept.must_begin,
             is_new: false,
             copy_behind: kept.copy_behind,
             copied: Micros(0),
@@ -330,8 +336,9 @@ impl Protocol for Nukv {
             }
             Some(Body::Forward(forward)) if !is_here => self.on_forward(cx, from, forward),
             Some(Body::Have(have)) if !is_here => self.on_have(cx, from, &have),
-            Some(Body::Dropped(())) if !is_here => {
+            Some(Body::Dropped(epoch)) if !is_here => {
                 if self.group.role() == Role::Leader {
+                    self.hear_epoch(from.site, Hlc(epoch));
                     self.want_copy(cx, from);
                 }
             }
@@ -358,7 +365,10 @@ impl Protocol for Nukv {
                 self.handle_ready(cx);
             }
             Timer::Apply => {
-                if let Some(entry) = self.fetching.take(&self.group) {
+                // It waits once more for its key if a copy is being put in place.
+                if let Some(entry) = self.fetching.take(&self.group)
+                    && self.placing.is_none()
+                {
                     self.apply(cx, Some(entry));
                 }
                 self.handle_ready(cx);
@@ -374,6 +384,7 @@ impl Protocol for Nukv {
             // Its node may be gone for good. So another replica may be asked.
             self.copying = None;
         }
+        self.placing = self.placing.filter(|&source| source != peer);
         match peer.site == self.site {
             true => self.group.lose(peer.replica()),
             false => self.lose_way(peer.replica()),
@@ -384,11 +395,15 @@ impl Protocol for Nukv {
     // ---- full copies ------------------------------------------------------------------------------------------
 
     fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
-        self.sites.cut()
+        self.covered()
     }
 
     fn applied(&self) -> Applied {
         self.group.applied()
+    }
+
+    fn on_copying(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
+        self.copy_comes(cx, from, copied);
     }
 
     fn on_copied(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
@@ -476,7 +491,7 @@ impl Nukv {
         for round in self.group.handle_ready(cx) {
             if let Some((_, place)) = self.suspected.take_if(|(number, _)| *number == round.number) {
                 // It led when the round began, and has applied all that was acknowledged before: what it does not have is lost.
-                if self.applied >= round.index && self.sites.place(self.site) < place {
+                if self.applied >= round.index && self.has_lost(place) {
                     self.lose_epoch();
                 }
             }
@@ -511,7 +526,9 @@ impl Nukv {
         self.elections += 1;
         self.suspected = None;
         self.refill = None;
-        if self.group.has_lost_for_good() && !self.has_begun {
+        // The group is new, and perhaps the site is not.
+        let has_nothing = self.sites.place(self.site).epoch == Hlc::ZERO && self.group.has_lost_for_good();
+        if has_nothing || self.must_begin {
             self.lose_epoch();
         }
         // Whatever is in the log may be committed: new timestamps are above it.
@@ -539,7 +556,8 @@ impl Nukv {
             .keys()
             .map(|site| self.walls.get(site).copied().unwrap_or_default());
         Receipt {
-            staleness: cx.staleness(walls),
+            // If it has a gap, its leader has rows that it lacks.
+            staleness: cx.staleness(walls).filter(|_| !self.has_gap),
             proof: Proof::Regional(RegionalProof {
                 applied: places.collect(),
                 at: cx.now.wall.reading,

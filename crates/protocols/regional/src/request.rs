@@ -30,7 +30,7 @@ pub struct Response {
     pub index: u64,
     /// The epoch in which the version was stamped that was read or written; zero if it is in none that other replicas could be asked for.
     pub epoch: Hlc,
-    /// If there is no version: what the answer shows has everything that any site stamped up to this time, and deletes up to it may be forgotten.
+    /// If there is no version: what the answer shows has everything that any site stamped up to this time, and deletes up to it may be forgotten. If there is one, and no epoch: its timestamp, if other replicas may lack it.
     pub floor: Hlc,
 }
 

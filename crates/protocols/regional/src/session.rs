@@ -146,8 +146,8 @@ impl Seen {
         *newest = place.at.max(*newest);
     }
 
-    /// It has read that a key has no version, where deletes up to this time are forgotten.
-    fn note_nothing(&mut self, partition: u16, sites: impl Iterator<Item = SiteId>, floor: Hlc) {
+    /// What it has read rests on everything that these sites had stamped up to this time, in whatever epoch: a key without a version, where deletes up to it are forgotten; or a version whose epoch is not known.
+    fn note_floor(&mut self, partition: u16, sites: impl Iterator<Item = SiteId>, floor: Hlc) {
         let rows = self.partitions.entry(partition).or_default();
         for site in sites.filter(|_| floor > Hlc::ZERO) {
             let place = Place {
@@ -276,13 +276,19 @@ impl NukvSession {
             }
         };
         match receipt.version {
+            Some(id) if epoch == Hlc::ZERO => {
+                self.seen
+                    .note_floor(partition, [id.replica.site()].into_iter(), floor);
+                self.seen
+                    .note(partition, id.replica.site(), Place { epoch, at: id.at }, !is_read);
+            }
             Some(id) => {
                 let place = Place { epoch, at: id.at };
                 self.seen.note(partition, id.replica.site(), place, !is_read);
             }
             None => self
                 .seen
-                .note_nothing(partition, self.topology.sites_of(partition), floor),
+                .note_floor(partition, self.topology.sites_of(partition), floor),
         }
         match answer {
             Answer::Value(value) => self.open.read(cx, tag, number, value, receipt),
@@ -319,6 +325,15 @@ impl Session for NukvSession {
 
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
         let other = Seen::take(state)?;
+        let names_others = |&(site, _): &(SiteId, Hlc)| usize::from(site.0) >= self.topology.sites().count();
+        let is_foreign = |(&partition, rows): (&u16, &Rows)| {
+            partition >= self.topology.partitions()
+                || rows.read.keys().chain(rows.written.keys()).any(names_others)
+        };
+        if other.partitions.iter().any(is_foreign) {
+            let found = "a site or a partition that the keyspace does not have";
+            return Err(BadFrame::new("what a session of a regional keyspace has seen", found).into());
+        }
         for (partition, rows) in other.partitions {
             let mine = self.seen.partitions.entry(partition).or_default();
             for (site, place) in places(&rows.read) {

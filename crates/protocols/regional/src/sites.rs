@@ -116,6 +116,10 @@ impl Sites {
                 false => Has::NotYet,
             };
         }
+        // So long ago that it is forgotten how far it had come.
+        if known.ended.len() == ENDED && need.epoch < known.ended[0].epoch {
+            return Has::Yes;
+        }
         let ended = known.ended.iter().find(|ended| ended.epoch == need.epoch);
         match ended.is_some_and(|ended| ended.at >= need.at) {
             true => Has::Yes,
@@ -125,10 +129,16 @@ impl Sites {
 
     /// Whether it has everything that another replica has.
     pub fn covers(&self, theirs: &Sites) -> bool {
-        theirs.0.iter().all(|(&site, known)| {
-            let mut places = known.ended.iter().chain([&known.place]);
-            places.all(|&place| place.at == Hlc::ZERO || self.has(site, place) == Has::Yes)
-        })
+        theirs.0.keys().all(|&site| self.covers_site(site, theirs))
+    }
+
+    /// Whether it has everything of a site that another replica has.
+    pub fn covers_site(&self, site: SiteId, theirs: &Sites) -> bool {
+        let Some(known) = theirs.0.get(&site) else {
+            return true;
+        };
+        let mut places = known.ended.iter().chain([&known.place]);
+        places.all(|&place| place.at == Hlc::ZERO || self.has(site, place) == Has::Yes)
     }
 
     /// It names a place of a site: it counts as having everything up to it.

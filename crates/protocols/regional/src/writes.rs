@@ -3,15 +3,14 @@ use crate::apply::note_ahead;
 use crate::entry::{Entry, Work, Write};
 use crate::replica::{Cx, Nukv};
 use crate::request::{Outcome, Request, Response};
-use crate::sites::{Has, Place};
-use turnbuckle_core::{Hlc, Key, PlainRequest, PlainResponse, Receipt, RequestId, SiteId, VersionId};
+use turnbuckle_core::{Key, PlainRequest, PlainResponse, Receipt, RequestId, VersionId};
 use turnbuckle_raft::sessions::Found;
 use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{Proposed, Role};
 
 impl Nukv {
     /// A write, which only the leader of the site carries out.
-    pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, mut request: Request) {
+    pub(crate) fn write(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let level = request.work.level();
         if self.group.role() != Role::Leader {
             let leader = self.group.leader().filter(|&leader| leader != cx.me.replica());
@@ -52,9 +51,6 @@ impl Nukv {
             None if !existed => {
                 let found = found.map(|(id, _)| id);
                 // It is answered as a read is. What the session has seen may be under way to here: without it, the delete would not delete that.
-                if let Some(need) = found.and_then(|id| self.uncovered(id)) {
-                    request.needs.push(need);
-                }
                 if self.lacks(&request.needs).is_some() {
                     return self.wait_for_needs(cx, id, request);
                 }
@@ -84,16 +80,6 @@ impl Nukv {
         let there = newest.map(|newest| (newest.id, newest.value.is_some()));
         let ahead = self.ahead.get(key).map(|ahead| (ahead.id, ahead.has_value));
         there.max(ahead)
-    }
-
-    /// What another replica must have to show this version, if not even this one counts as having it: a full copy has brought it, and covers less.
-    fn uncovered(&self, id: VersionId) -> Option<(SiteId, Place)> {
-        let site = id.replica.site();
-        let place = Place {
-            epoch: self.taken.epoch_of(site, id.at),
-            at: id.at,
-        };
-        (self.taken.has(site, place) == Has::NotYet).then_some((site, place))
     }
 
     /// The client waits until its entry is applied.
@@ -162,7 +148,7 @@ impl Nukv {
             true => write.found(),
             false => Some(entry.id()),
         };
-        let epoch = version.map_or(Hlc::ZERO, |id| self.sites.epoch_of(id.replica.site(), id.at));
+        let (epoch, floor) = self.needs_of(version);
         let receipt = Receipt {
             waited: cx.now.monotonic.since(client.since),
             ..self.receipt(cx, client.level, version, client.at.index)
@@ -172,10 +158,7 @@ impl Nukv {
             outcome: Outcome::Answered(PlainResponse::Written { existed }),
             index: client.at.index,
             epoch,
-            floor: match version {
-                Some(_) => Hlc::ZERO,
-                None => self.settled,
-            },
+            floor,
         };
         cx.reply(client.id, response, receipt);
     }

@@ -623,6 +623,30 @@ impl AdminSource for Host {
                 ),
             });
         }
+        // Where one replica is to take the place of another, each group must have both: else a voter would go, and none would come.
+        let has = |partition, of: ReplicasOf| {
+            let mut replicas = topology.replicas_of(partition).iter();
+            replicas.any(|replica| of.has(&placement, ServerId::of(partition, replica)))
+        };
+        let goes = |membership| membership == Membership::None;
+        let (leave, come) = wanted
+            .iter()
+            .partition::<Vec<_>, _>(|(_, membership)| goes(*membership));
+        if !leave.is_empty() && !come.is_empty() {
+            let is_lopsided = |&&partition: &&u16| {
+                let any = |of: &[(ReplicasOf, Membership)]| of.iter().any(|&(of, _)| has(partition, of));
+                any(&leave) != any(&come)
+            };
+            if let Some(partition) = partitions.iter().find(is_lopsided) {
+                let names: Vec<&str> = change.replicas_of.keys().map(String::as_str).collect();
+                return Err(Unknown {
+                    found: names.join(" and "),
+                    expected: format!(
+                        "two that both have a replica of each partition, or of none: partition {partition} has a replica of one of them only"
+                    ),
+                });
+            }
+        }
         let (now, mut told) = (self.clock.now(), 0);
         for partition in partitions {
             let replicas = topology.replicas_of(partition);
