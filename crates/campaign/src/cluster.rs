@@ -449,6 +449,7 @@ fn demo_keyspace(keyspace: &Keyspace) -> DemoKeyspace {
         name: keyspace.name.clone(),
         protocol: keyspace.protocol.to_string(),
         durability: keyspace.durability.parse().expect("a durability"),
+        members: 1,
     }
 }
 

@@ -227,12 +227,12 @@ impl Dumb<'_> {
         let level = promised
             .and_then(|promise| promise.level)
             .expect("each record has a level");
-        match (&*self.history.levels[level as usize], what) {
-            ("session", _) => true,
-            ("writes-follow-reads", Kind::Read) => true,
-            ("monotonic-writes", Kind::Write | Kind::UnknownWrite) => true,
-            _ => false,
-        }
+        matches!(
+            (&*self.history.levels[level as usize], what),
+            ("session", _)
+                | ("writes-follow-reads", Kind::Read)
+                | ("monotonic-writes", Kind::Write | Kind::UnknownWrite)
+        )
     }
 
     /// The writes that a read missed.

@@ -100,6 +100,13 @@ impl Cluster {
         std::fs::write(&self.file, self.demo.to_toml()).expect("the configuration is written");
     }
 
+    /// Writes a configuration with one keyspace, whose partitions have this many replicas at each site.
+    pub fn configure_members(&mut self, name: &str, protocol: &str, members: u16) {
+        self.configure(&[(name, protocol)]);
+        self.demo.keyspaces[0].members = members;
+        std::fs::write(&self.file, self.demo.to_toml()).expect("the configuration is written");
+    }
+
     /// The name of a node, which is also that of its data directory.
     pub fn name(&self, node: usize) -> String {
         let of_a_site = self.nodes.len() / SITES.len();

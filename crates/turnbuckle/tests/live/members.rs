@@ -116,7 +116,10 @@ fn what_no_group_can_do_is_refused_in_words() {
         assert!(said.contains(words), "{command}: {said}");
     };
     wrong("member add c --keyspace consensus", "nothing to change");
-    wrong("member add d --keyspace consensus", "expected one of a, b, c");
+    wrong(
+        "member add d --keyspace consensus",
+        "expected one of the sites a, b, c, or of the nodes a1, b1, c1",
+    );
     wrong(
         "member add c --keyspace nowhere",
         "expected a keyspace whose partitions elect leaders: consensus",
@@ -128,6 +131,8 @@ fn what_no_group_can_do_is_refused_in_words() {
     );
     done(&cluster, "member remove c --keyspace consensus", &ALL);
     wrong("member remove c --keyspace consensus", "nothing to change");
+    wrong("member replace c b --keyspace consensus", "nothing to change");
+    wrong("member replace a b --keyspace consensus", "b votes already");
     // A client at c is served by the others, and lists no old keys.
     let mut at_c = client(&cluster, 2);
     assert_eq!(words(&mut at_c, "SET x 1"), "OK");
@@ -136,6 +141,58 @@ fn what_no_group_can_do_is_refused_in_words() {
     done(&cluster, "member remove b --keyspace consensus", &ALL);
     wrong("member remove a --keyspace consensus", "no voter would be left");
     assert_eq!(words(&mut at_c, "GET x"), "1");
+}
+
+/// Each site has three nodes and a group of its own for each partition.
+#[test]
+fn a_regional_site_goes_on_without_one_of_its_nodes() {
+    let mut cluster = Cluster::new(3, "fsync", patient());
+    cluster.configure_members("regional", "nukv", 3);
+    cluster.start_all();
+    let regional = |node: usize| {
+        let mut client = cluster.client(node);
+        assert_eq!(words(&mut client, "SELECT regional"), "OK");
+        client
+    };
+    let mut at_a3 = regional(2);
+    wait_until("site a takes writes", || words(&mut at_a3, "SET x 1") == "OK");
+    let wrong = |command: &str, nodes: &[usize], expected: &str| {
+        let output = operate(&cluster, command, nodes);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains(expected), "{command}: {said}");
+    };
+    let a = [0, 1, 2];
+    wrong(
+        "member replace a1 b1 --keyspace regional",
+        &a,
+        "expected replicas of one site",
+    );
+    wrong("member add a1 --keyspace regional", &a, "nothing to change");
+    wrong("member replace a1 a2 --keyspace regional", &a, "a2 votes already");
+    wrong(
+        "member remove a1 --keyspace regional",
+        &[8],
+        "no replica of a group with replicas of a1",
+    );
+    let remove = done(&cluster, "member remove a1 --keyspace regional", &a);
+    assert_eq!(remove, "2 partitions: a1 takes no part");
+    assert_eq!(words(&mut at_a3, "SET x 2"), "OK");
+    let replace = done(&cluster, "member replace a2 a1 --keyspace regional", &a);
+    assert_eq!(replace, "2 partitions: a1 votes, a2 takes no part");
+    let add = done(&cluster, "member add a2 --keyspace regional", &a);
+    assert_eq!(add, "2 partitions: a2 votes");
+    cluster.kill(0);
+    // Another replica is elected meanwhile.
+    wait_until("site a takes writes", || words(&mut at_a3, "SET x 3") == "OK");
+    cluster.start_node(0);
+    cluster.kill(1);
+    wait_until("site a takes writes", || words(&mut at_a3, "SET x 4") == "OK");
+    let token = words(&mut at_a3, "SESSION TOKEN");
+    let mut at_c1 = cluster.client(6);
+    assert_eq!(words(&mut at_c1, "SELECT regional"), "OK");
+    assert_eq!(words(&mut at_c1, &format!("SESSION RESUME {token}")), "OK");
+    assert_eq!(words(&mut at_c1, "GET x"), "4");
 }
 
 /// How many groups of the keyspace are led at a node.
