@@ -39,6 +39,11 @@ fn the_page_on_dacian_shows_what_the_shell_prints() {
     check("docs/protocols/dacian.md");
 }
 
+#[test]
+fn the_page_on_nukv_shows_what_the_shell_prints() {
+    check("docs/protocols/nukv.md");
+}
+
 /// What the demo of a page has that others do not.
 fn options(name: &str) -> &'static [&'static str] {
     match name {
