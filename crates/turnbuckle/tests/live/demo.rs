@@ -82,7 +82,7 @@ fn a_process_that_has_ended_is_told_of_with_the_command_to_start_it_again() {
     let (mut first, mut second) = (String::new(), String::new());
     demo.said.read_line(&mut first).expect("it says something");
     demo.said.read_line(&mut second).expect("and how to go on");
-    assert!(first.starts_with("site b: its process"), "{first}");
+    assert!(first.starts_with("site b, node b1: its process"), "{first}");
     assert!(first.contains("signal: 9"), "{first}");
     assert!(
         second.contains("start --config") && second.contains("--node b1"),
