@@ -125,7 +125,7 @@ def in_turn(options, kinds, run):
 
 
 def show(windows, base):
-    table("", "operations/s", "beside it", "p50 of a read, ms", "more than it", "p50 of a write, ms", "more than it", "p99 of a read", "of a write")
+    table("", "operations/s", "ratio", "p50 of a read, ms", "difference", "p50 of a write, ms", "difference", "p99 of a read", "of a write")
     median = statistics.median
     for kind, found in windows.items():
         pairs = list(zip(found, windows[base]))
