@@ -49,7 +49,7 @@ impl Nukv {
 
     /// Applies the next committed entries, up to the first that waits for its key.
     pub(crate) fn apply_soon(&mut self, cx: &mut Cx<'_>) {
-        if self.placing.is_some() {
+        if self.is_placing {
             return;
         }
         let keys = |entry: &Entry| entry.key().into_iter().collect();

@@ -67,8 +67,8 @@ impl Kept {
 impl Nukv {
     /// The rows of a copy are about to be put in place. A key may be missing here from now on because a delete of it is forgotten elsewhere: so what is said of keys without versions rests on what the source has
     /// forgotten. And no entry is applied meanwhile: it could put a version that the copy's source has deleted already.
-    pub(crate) fn copy_comes(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
-        self.placing = Some(from);
+    pub(crate) fn copy_comes(&mut self, cx: &mut Cx<'_>, copied: &Recovered) {
+        self.is_placing = true;
         let kept = copied.named.get(SITES).cloned();
         if let Some(theirs) = kept.and_then(Kept::decode)
             && theirs.settled > self.settled
@@ -82,7 +82,7 @@ impl Nukv {
     pub(crate) fn copy_is_in_place(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
         // What was proposed in this turn is in the log then.
         self.handle_ready(cx);
-        (self.copying, self.placing, self.copied) = (None, None, cx.now.monotonic);
+        (self.copying, self.is_placing, self.copied) = (None, false, cx.now.monotonic);
         let kept = copied.named.get(SITES).cloned();
         let Some(theirs) = kept.and_then(Kept::decode) else {
             return;

@@ -44,8 +44,8 @@ pub struct Nukv {
     pub(crate) fetching: Fetching<Entry>,
     /// The replica of which a full copy is wanted.
     pub(crate) copying: Option<ServerId>,
-    /// The replica of which the rows of a full copy are being put in place.
-    pub(crate) placing: Option<ServerId>,
+    /// Whether the rows of a full copy are being put in place. The copy is here, so that ends whatever becomes of its source.
+    pub(crate) is_placing: bool,
     /// What its site has, as far as the applied entries tell, besides what they brought: copies that leaders have taken brought that.
     pub(crate) wanted: Sites,
     /// The newest epoch of each site that it has heard of, if it is newer than what it has of the site.
@@ -255,7 +255,7 @@ impl Protocol for Nukv {
             held: kept.held,
             fetching: Fetching::NONE,
             copying: None,
-            placing: None,
+            is_placing: false,
             went_back: false,
             has_gap: !kept.sites.covers(&kept.wanted) || kept.copy_behind > Hlc::ZERO,
             wanted: kept.wanted,
@@ -367,7 +367,7 @@ impl Protocol for Nukv {
             Timer::Apply => {
                 // It waits once more for its key if a copy is being put in place.
                 if let Some(entry) = self.fetching.take(&self.group)
-                    && self.placing.is_none()
+                    && !self.is_placing
                 {
                     self.apply(cx, Some(entry));
                 }
@@ -384,7 +384,6 @@ impl Protocol for Nukv {
             // Its node may be gone for good. So another replica may be asked.
             self.copying = None;
         }
-        self.placing = self.placing.filter(|&source| source != peer);
         match peer.site == self.site {
             true => self.group.lose(peer.replica()),
             false => self.lose_way(peer.replica()),
@@ -402,8 +401,8 @@ impl Protocol for Nukv {
         self.group.applied()
     }
 
-    fn on_copying(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {
-        self.copy_comes(cx, from, copied);
+    fn on_copying(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+        self.copy_comes(cx, copied);
     }
 
     fn on_copied(&mut self, cx: &mut Cx<'_>, from: ServerId, copied: &Recovered) {

@@ -116,7 +116,7 @@ impl Sites {
                 false => Has::NotYet,
             };
         }
-        // So long ago that it is forgotten how far it had come.
+        // An older epoch than those that are remembered.
         if known.ended.len() == ENDED && need.epoch < known.ended[0].epoch {
             return Has::Yes;
         }
