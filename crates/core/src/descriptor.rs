@@ -9,6 +9,8 @@ pub struct Descriptor {
     pub replication: Replication,
     /// Whether the replicas of a partition at one site agree among themselves, and other sites are told later: what is acknowledged is at one site first.
     pub agrees_by_site: bool,
+    /// Whether a session that has seen a write that is lost with its replicas' directories is told so, and not shown less.
+    pub tells_losses: bool,
     /// How many members a partition may have inside a site.
     pub max_members: u16,
     /// Whether a partition may have replicas at some of the sites only.
@@ -40,6 +42,7 @@ impl Descriptor {
             history: false,
             replication,
             agrees_by_site: false,
+            tells_losses: false,
             max_members: 1,
             leaves_sites_out: false,
             tolerates_clock_steps: false,

@@ -22,7 +22,7 @@ pub use level::{BadLevel, Level};
 mod levels;
 pub use levels::{KeyspaceLevels, Levels};
 mod metric;
-pub use metric::{Measured, Metric, Reading};
+pub use metric::{Flow, Measured, Metric, Reading};
 mod operation;
 pub use operation::{Answer, Answered, Failure, Operation};
 mod parameter;

@@ -17,7 +17,16 @@ pub struct Metric<P> {
 
 enum Read<P> {
     Whole(fn(&P, Now) -> Reading),
-    ByPeer(fn(&P, Now) -> Vec<(ReplicaId, Reading)>),
+    ByPeer(Flow, fn(&P, Now) -> Vec<(ReplicaId, Reading)>),
+}
+
+/// Which way what is counted by peers goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// From the peer.
+    From,
+    /// To the peer.
+    To,
 }
 
 /// What a metric reads. A node has one replica of each partition, so each kind says how the readings of several replicas are combined.
@@ -38,6 +47,8 @@ pub enum Reading {
 pub struct Measured {
     /// What the metric is, in one sentence.
     pub help: &'static str,
+    /// If it is counted by peers: which way.
+    pub flow: Flow,
     /// The reading for each peer. A metric without peers has one reading, under `None`.
     pub readings: BTreeMap<Option<ReplicaId>, Reading>,
 }
@@ -49,13 +60,23 @@ impl<P: Protocol> Metric<P> {
         Metric { name, help, read }
     }
 
-    /// A metric with a number for each peer of a replica.
-    pub const fn by_peer(
+    /// A metric with a number for each peer of a replica, of what comes from there.
+    pub const fn from_peers(
         name: &'static str,
         help: &'static str,
         read: fn(&P, Now) -> Vec<(ReplicaId, Reading)>,
     ) -> Metric<P> {
-        let read = Read::ByPeer(read);
+        let read = Read::ByPeer(Flow::From, read);
+        Metric { name, help, read }
+    }
+
+    /// A metric with a number for each peer of a replica, of what goes there.
+    pub const fn to_peers(
+        name: &'static str,
+        help: &'static str,
+        read: fn(&P, Now) -> Vec<(ReplicaId, Reading)>,
+    ) -> Metric<P> {
+        let read = Read::ByPeer(Flow::To, read);
         Metric { name, help, read }
     }
 
@@ -67,6 +88,10 @@ impl<P: Protocol> Metric<P> {
         for metric in P::METRICS {
             let known = measured.entry(metric.name).or_insert_with(|| Measured {
                 help: metric.help,
+                flow: match metric.read {
+                    Read::ByPeer(flow, _) => flow,
+                    Read::Whole(_) => Flow::From,
+                },
                 readings: BTreeMap::new(),
             });
             for (peer, reading) in metric.readings(replica, now) {
@@ -82,7 +107,7 @@ impl<P: Protocol> Metric<P> {
     fn readings(&self, replica: &P, now: Now) -> Vec<(Option<ReplicaId>, Reading)> {
         match self.read {
             Read::Whole(read) => vec![(None, read(replica, now))],
-            Read::ByPeer(read) => {
+            Read::ByPeer(_, read) => {
                 let readings = read(replica, now).into_iter();
                 readings.map(|(peer, reading)| (Some(peer), reading)).collect()
             }

@@ -351,6 +351,8 @@ pub struct GroupStatus {
     pub learners: ReplicaSet,
     /// Why the last [`Wish::Members`] is not fulfilled yet, if it leads.
     pub refusal: Option<MemberRefusal>,
+    /// If it leads, and takes no writes yet: the site from which it first has to learn something.
+    pub awaits: Option<SiteId>,
 }
 
 /// How far a group is with what another one is sent.

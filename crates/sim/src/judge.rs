@@ -64,7 +64,7 @@
 //! A node whose data directory is lost, or replaced by an old copy, loses what it wrote since that copy. But what a running peer has at
 //! that moment comes back from there: it is *spared*, and demanded as before, while some running node has it.
 //!
-//! All other floors stay: those of other keys, other replicas and all sessions.
+//! All other floors stay: those of other keys, other replicas and all sessions. A session that has seen a lost version may be shown less, unless the protocol tells sessions of losses.
 //!
 //! # What a clock excuses
 //!
@@ -180,6 +180,8 @@ pub struct Judge {
     pending: BTreeMap<(Key, Bytes), Vec<Pending>>,
     /// For each read of nothing without a version, the floor that it met. By the operation and the index of the key.
     nothings: BTreeMap<(OperationId, u32), Floor>,
+    /// Whether sessions are told of what was lost. Then they are never shown less than they have seen.
+    tells_losses: bool,
     /// The power losses of each replica.
     losses: BTreeMap<ServerId, Vec<Loss>>,
     last_loss: Micros,
@@ -283,6 +285,7 @@ impl Judge {
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
+            tells_losses: false,
             losses: BTreeMap::new(),
             last_loss: Micros(0),
             spared: BTreeSet::new(),
@@ -852,6 +855,12 @@ impl Judge {
         });
         let of_key = self.keys.entry(key.clone()).or_default();
         of_key.floors.insert(witness, floors);
+    }
+
+    /// Sessions are told of what was lost.
+    #[must_use]
+    pub(crate) fn telling_losses(self, tells_losses: bool) -> Judge {
+        Judge { tells_losses, ..self }
     }
 
     // ---- power losses ---------------------------------------------------------------------------------------

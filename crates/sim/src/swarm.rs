@@ -427,6 +427,7 @@ impl Draw {
             self.spare_groups(&mut faults);
             if self.fault_every.is_some() {
                 self.draw_rifts(&nodes, &mut faults);
+                self.draw_lost_sites(&nodes, &mut faults);
             }
         }
         let mut world = self.world.clone();
@@ -484,6 +485,43 @@ impl Draw {
             let span = Micros(random.of(100_000..=3_000_000));
             for &node in nodes.iter().filter(|&&node| site(node) == late) {
                 cut(node, &|other| site(other) != late, Micros(0), span);
+            }
+        }
+    }
+
+    /// In some worlds a site loses its directories: all, or a majority of those that agree on a write. Only under `fsync`, as all lost directories. Often nobody else has heard of what these nodes did in the time before.
+    fn draw_lost_sites(&self, nodes: &[NodeId], faults: &mut Vec<Fault>) {
+        let mut random = of_lost_sites(self.world.seed);
+        if self.world.durability != Durability::Fsync || random.percent(70) {
+            return;
+        }
+        let (there, members) = (self.world.nodes_per_site, usize::from(self.world.members.max()));
+        for _ in 0..random.of(1..=2) {
+            let site = random.below(self.world.sites.len() as u64) as usize;
+            let majority = members / 2 + 1;
+            let count = match there == members && random.percent(50) {
+                true => majority,
+                false => there,
+            };
+            let at = Micros(random.below(self.safety.0));
+            // The first node is the first that loses: what it had stamped is excused once no node has it any more.
+            let (spared, unheard) = (site * there + count, Micros(random.of(50_000..=1_000_000)));
+            let is_unheard = random.percent(70);
+            for &node in nodes.iter().skip(site * there).take(count) {
+                let is_elsewhere = |other: &&NodeId| !(site * there..spared).contains(&usize::from(other.0));
+                let since = Micros(at.0.saturating_sub(unheard.0));
+                for &other in nodes.iter().filter(|other| is_unheard && is_elsewhere(other)) {
+                    let kind = FaultKind::Cut { a: node, b: other };
+                    faults.push(Fault {
+                        at: since,
+                        span: unheard,
+                        kind,
+                    });
+                }
+                let span = random.span(self.outage);
+                let loss = Loss::Directory;
+                let kind = FaultKind::Crash { node, loss };
+                faults.push(Fault { at, span, kind });
             }
         }
     }
@@ -773,6 +811,11 @@ fn of_losses(seed: u64) -> Random {
 /// Draws for sites that fall apart.
 fn of_rifts(seed: u64) -> Random {
     Random::new(seed.rotate_left(16) ^ 0x7269_6674)
+}
+
+/// Draws for sites that lose their directories.
+fn of_lost_sites(seed: u64) -> Random {
+    Random::new(seed.rotate_left(24) ^ 0x7369_7465)
 }
 
 /// Draws for how much space disks have, and how much is to be kept free.

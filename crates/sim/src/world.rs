@@ -184,7 +184,8 @@ impl<S: Session> World<S> {
         let links = (0..machines.len() * machines.len())
             .map(|_| Link::new())
             .collect();
-        let judge = Judge::new(topology.clone(), KeyspaceLevels::of(S::LEVELS));
+        let judge = Judge::new(topology.clone(), KeyspaceLevels::of(S::LEVELS))
+            .telling_losses(S::Protocol::DESCRIPTOR.tells_losses);
         let judge = judge
             .with_several_nodes(options.nodes_per_site > 1)
             .with_siblings(S::Protocol::DESCRIPTOR.keeps_siblings);

@@ -15,12 +15,12 @@ pub(crate) const fn of_hidden_versions<P: Protocol>(
             "At least this many versions of other sites have arrived and are not visible yet.",
             hidden,
         ),
-        Metric::by_peer(
+        Metric::from_peers(
             "stable_time_lag_seconds",
             "How far the time up to which another site's versions are stable here is behind the wall clock.",
             lag,
         ),
-        Metric::by_peer(
+        Metric::from_peers(
             "update_visibility_seconds",
             "How long another site's versions took from their stamp until they were visible here.",
             took,

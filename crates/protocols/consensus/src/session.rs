@@ -264,7 +264,7 @@ impl DacianSession {
             || part.is_redirected
             || known.is_behind(nearest.replica(), need, cx.now.monotonic);
         let replicas = self.topology.replicas_of(partition);
-        let server = part.choose(&known.group, nearest, wants_leader, replicas);
+        let server = part.choose(cx.now.monotonic, &known.group, nearest, wants_leader, replicas);
         let (work, index) = match &part.write {
             None => (Work::One(PlainRequest::Get(part.key.clone(), level)), need),
             Some(work) => (work.clone(), part.since_index),
@@ -457,9 +457,9 @@ impl Session for DacianSession {
                 if part.write.is_some() {
                     known.group.leader = Some(from.replica());
                 }
-                let redirects = part.asked.saturating_sub(1);
                 let receipt = Receipt {
-                    proof: redirected(receipt.proof, redirects),
+                    proof: redirected(receipt.proof, part.redirects),
+                    waited: receipt.waited + part.tried(),
                     asked: level.into(),
                     given: level,
                     ..receipt

@@ -92,10 +92,16 @@ pub struct Part<W> {
     pub is_doubtful: bool,
     /// Whether a replica lacked what a read needs, or has not answered: the leader is asked instead.
     pub is_redirected: bool,
+    /// Why the last replica has not carried it out that knew no other one to ask. If the session gives up, that says more than that a node cannot be reached.
+    pub said: Option<String>,
     /// How often it was asked for.
     pub asked: u32,
+    /// How often another server was asked than the time before.
+    pub redirects: u32,
     /// The server that was asked last.
     server: Option<ServerId>,
+    /// When it was asked for first, and last.
+    asked_at: Option<(Micros, Micros)>,
     /// Whether it is done.
     pub is_answered: bool,
     value: Option<Bytes>,
@@ -112,8 +118,11 @@ impl<W> Part<W> {
             since_index: 0,
             is_doubtful: false,
             is_redirected: false,
+            said: None,
             asked: 0,
+            redirects: 0,
             server: None,
+            asked_at: None,
             is_answered: false,
             value: None,
             version: None,
@@ -123,6 +132,7 @@ impl<W> Part<W> {
     /// The part is to be asked for now: chooses the server. If the leader is wanted and not known, these replicas are asked one after the other, the nearest first.
     pub fn choose(
         &mut self,
+        now: Micros,
         known: &Known,
         nearest: ServerId,
         wants_leader: bool,
@@ -142,8 +152,16 @@ impl<W> Part<W> {
             self.since_index = known.index;
         }
         self.asked += 1;
+        self.redirects += u32::from(self.server.is_some_and(|before| before != server));
         self.server = Some(server);
+        let first = self.asked_at.map_or(now, |(first, _)| first);
+        self.asked_at = Some((first, now));
         server
+    }
+
+    /// How long the session had tried when it asked last.
+    pub fn tried(&self) -> Micros {
+        self.asked_at.map_or(Micros(0), |(first, last)| last.since(first))
     }
 
     /// The leader does not keep the entries any more among which the write would be. The write is asked for with a later index, unless another request for it may be under way: then it is not known which entries
@@ -292,6 +310,7 @@ impl<W> Operations<W> {
             Outcome::Answered(..) => return,
         };
         part.is_doubtful |= part.write.is_some() && may_have_happened;
+        let why = part.said.clone().unwrap_or(why);
         self.ask_again(cx, tag, number, why, false);
     }
 

@@ -20,6 +20,8 @@ const VOTE: &str = "raft.vote";
 const APPLIED: &str = "raft.applied";
 /// For how long it takes no part in elections after it has heard a leader.
 const PROMISE: &str = "raft.promise";
+/// The last entry that was left when several replicas had lost their directories.
+const LOST: &str = "raft.lost";
 /// The entry before the first one of the journal.
 pub(crate) const PURGED: &str = "raft.purged";
 
@@ -125,6 +127,10 @@ pub struct Group {
     pub(crate) complete_at: Option<u64>,
     /// Whether another replica had lost its promises when this one asked for its own.
     pub(crate) lost_for_good: bool,
+    /// If several replicas lost their directories together: the last entry that was left, as far as any replica has said. What was behind it may have been acknowledged.
+    pub(crate) lost_behind: Option<u64>,
+    /// That, as it was kept.
+    kept_lost: Option<u64>,
     /// Whether the group may begin anew if nobody has what its only voter had.
     pub(crate) begins_anew: bool,
     /// When each of the others was heard last, by their names.
@@ -191,6 +197,9 @@ impl Group {
                 .and_then(|bytes| Noted::decode(bytes))
                 .unwrap_or_default()
         };
+        let kept_lost = named(LOST)
+            .and_then(|bytes| bytes[..].try_into().ok())
+            .map(u64::from_be_bytes);
         let (mut applied, before): (Noted, Noted) = (noted(APPLIED), noted(PURGED));
         let mut known = Knowledge::open(replicas, recovered);
         let members = known.members.in_raft();
@@ -251,6 +260,8 @@ impl Group {
             is_incomplete: recovered.lacks_rows,
             complete_at: None,
             lost_for_good: false,
+            lost_behind: kept_lost,
+            kept_lost,
             begins_anew: false,
             heard: BTreeMap::new(),
             refusal: None,
@@ -370,6 +381,9 @@ impl Group {
         let is_replica = self.known.replicas.contains(from) && message.from == id_of(from);
         if !is_replica || message.to != self.node.raft.id || message.from == message.to {
             return Err(format!("a message from {} to {}", message.from, message.to));
+        }
+        if let Some(index) = message.lost_behind() {
+            self.lose_behind(index);
         }
         match message.kind() {
             Kind::Question => {
@@ -575,6 +589,7 @@ impl Group {
     {
         let mut ended = Vec::new();
         self.keep_promise(cx);
+        self.keep_lost(cx);
         while self.broken.is_none() && self.node.has_ready() {
             let mut ready = self.node.ready();
             // A full copy is in place: see `restore`.
@@ -631,7 +646,7 @@ impl Group {
             self.remember();
         }
         for message in std::mem::take(&mut self.to_send) {
-            send_message(cx, message);
+            self.send_message(cx, message);
         }
         if self.round.is_some_and(|round| round.term != self.node.raft.term) || self.role() != Role::Leader {
             self.round = None;
@@ -648,7 +663,27 @@ impl Group {
             self.feed(message.to, message.get_snapshot().get_metadata().index);
         }
         if let Some(message) = RaftMessage::new(message, self.timing.timeout()) {
-            send_message(cx, message);
+            self.send_message(cx, message);
+        }
+    }
+
+    fn send_message<P: Protocol>(&self, cx: &mut Context<'_, P>, message: RaftMessage)
+    where
+        P::Message: From<RaftMessage>,
+    {
+        let to = replica_of(message.to).filter(|to| cx.others().contains(*to));
+        if let Some(to) = to {
+            cx.send(cx.me.peer(to), message.with_lost(self.lost_behind).into());
+        }
+    }
+
+    /// Keeps that entries were lost, before anybody is told.
+    fn keep_lost<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        if self.kept_lost != self.lost_behind
+            && let Some(index) = self.lost_behind
+        {
+            self.kept_lost = self.lost_behind;
+            cx.put_named(LOST, Bytes::copy_from_slice(&index.to_be_bytes()));
         }
     }
 
@@ -840,16 +875,6 @@ fn is_change(entry: &Entry) -> bool {
 /// The newest timestamp in an entry, or zero.
 pub(crate) fn stamp_of(entry: &Entry) -> Hlc {
     Hlc(entry.context[..].try_into().map_or(0, u64::from_be_bytes))
-}
-
-fn send_message<P: Protocol>(cx: &mut Context<'_, P>, message: RaftMessage)
-where
-    P::Message: From<RaftMessage>,
-{
-    let to = replica_of(message.to).filter(|to| cx.others().contains(*to));
-    if let Some(to) = to {
-        cx.send(cx.me.peer(to), message.into());
-    }
 }
 
 fn put_pair((one, other): (u64, u64)) -> Bytes {

@@ -27,8 +27,14 @@
 //! promised anything, or nobody knows. Replicas may also lose theirs one after the other, so that no log is as far any more as one that was told of. While it hears no leader, such a replica
 //! asks again, and waits for no more than the furthest log that there is.
 //!
+//! **If all that vote have lost theirs**, and a replica that does not vote has not, the group goes on with what that one has. It cannot be elected, so the voters take full copies of it, and its members are theirs. What it had not
+//! applied is lost. If they began a new log instead, it would keep its own, and count as having entries that it does not have.
+//!
+//! **Whoever finds that entries may be lost says so** with each message, and so does whoever hears it ([`Group::lost_behind`]). An entry that was acknowledged and is lost was on a majority. Each majority that commits something later has one of those
+//! replicas in it. So a new leader has heard of the loss when it knows what its predecessors have committed.
+//!
 //! **Its rows are lost, too.** It serves as a replica whose rows are incomplete until it knows what it had promised, and has applied everything that was in its log then.
-use crate::group::{Group, id_of};
+use crate::group::{Group, id_of, replica_of};
 use crate::members::Electorate;
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
@@ -73,6 +79,18 @@ impl Group {
     /// Whether another replica had lost its promises as well when this one asked for its own.
     pub fn has_lost_for_good(&self) -> bool {
         self.lost_for_good
+    }
+
+    /// If several replicas have lost their directories together: the index of the last entry that was left. Entries that were behind it may have been acknowledged. All that are behind it now were proposed later.
+    pub fn lost_behind(&self) -> Option<u64> {
+        self.lost_behind
+    }
+
+    /// Entries behind this one may be lost. No sound replica says that of an entry that this one has not.
+    pub fn lose_behind(&mut self, index: u64) {
+        if index <= self.last() || self.has_lost() {
+            self.lost_behind = self.lost_behind.max(Some(index));
+        }
     }
 
     // ---- its rows ---------------------------------------------------------------------------------------------
@@ -141,6 +159,7 @@ impl Group {
         Answer {
             term: self.node.raft.term,
             last: self.last_place(),
+            committed: self.committed_place(),
             place,
             has_lost: false,
             electorate: self.electorate(),
@@ -214,8 +233,19 @@ impl Group {
         let Some(answers) = self.enough(&heard) else {
             return;
         };
-        let ends = answers.iter().map(|answer| answer.last);
-        let furthest = ends.max().unwrap_or_default();
+        let ends = answers
+            .iter()
+            .map(|answer| answer.last)
+            .chain([self.last_place()]);
+        let mut furthest = ends.max().unwrap_or_default();
+        let spared = heard.iter().filter(|(_, answer)| !answer.has_lost);
+        let spared = spared.map(|(&id, answer)| (answer.committed, id)).max();
+        if let Some((committed, id)) = spared
+            && self.begins_with_copy(furthest, committed)
+        {
+            furthest = committed;
+            (self.wanted_copy, self.copying) = (replica_of(id), replica_of(id));
+        }
         let next = asked.wrapping_add(1) & (u64::MAX >> 2);
         match &self.memory {
             Memory::Whole => {}
@@ -223,13 +253,18 @@ impl Group {
                 let places = answers.iter().map(|answer| answer.place);
                 let place = places.max().unwrap_or_default().max(furthest);
                 self.lost_for_good = answers.is_empty() || answers.iter().any(|answer| answer.has_lost);
+                if self.lost_for_good {
+                    self.lost_behind = Some(place.1);
+                }
                 self.begin_behind_place(now, &heard, place, next);
             }
             Memory::Behind { place, .. } => {
                 // No replica has what it waits for: they have lost it one after the other.
-                let furthest = furthest.max(self.last_place());
                 let place = *place;
-                self.lost_for_good |= furthest < place;
+                if furthest < place {
+                    self.lost_for_good = true;
+                    self.lost_behind = Some(furthest.1);
+                }
                 self.memory = Memory::Behind {
                     place: place.min(furthest),
                     number: next,
@@ -238,6 +273,15 @@ impl Group {
             }
         }
         self.remember();
+    }
+
+    /// All voters have lost what they had. Then the group goes on with what a replica has that does not vote: a full copy of it, if it has applied more than the furthest voter.
+    fn begins_with_copy(&self, furthest: Place, committed: Place) -> bool {
+        match self.memory {
+            Memory::Whole => false,
+            Memory::Lost { .. } => furthest == Place::default() && committed > furthest,
+            Memory::Behind { place, .. } => furthest < place && committed > furthest,
+        }
     }
 
     fn begin_behind_place(&mut self, now: Micros, heard: &BTreeMap<u64, Answer>, place: Place, number: u64) {
@@ -277,6 +321,11 @@ impl Group {
     fn last_place(&self) -> Place {
         let log = &self.node.raft.raft_log;
         (log.last_term(), log.last_index())
+    }
+
+    fn committed_place(&self) -> Place {
+        let log = &self.node.raft.raft_log;
+        (log.term(log.committed).unwrap_or(0), log.committed)
     }
 
     fn others(&self) -> impl Iterator<Item = u64> + use<> {

@@ -46,9 +46,25 @@ pub struct RaftMessage {
     members: Bytes,
     #[prost(uint64, tag = "15")]
     members_index: u64,
-    /// Of an answer: while the voters change, those before.
-    #[prost(bytes = "bytes", tag = "16")]
+    /// Of an answer: what else the sender knows.
+    #[prost(message, optional, boxed, tag = "16")]
+    known: Option<Box<Known>>,
+    /// One more than the index behind which entries may be lost; 0 if none are, as far as the sender knows.
+    #[prost(uint64, tag = "17")]
+    lost: u64,
+}
+
+/// What the sender of an answer knows.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Known {
+    /// While the voters change, those before.
+    #[prost(bytes = "bytes", tag = "1")]
     outgoing: Bytes,
+    /// The last entry that it knows to be committed.
+    #[prost(uint64, tag = "2")]
+    term: u64,
+    #[prost(uint64, tag = "3")]
+    index: u64,
 }
 
 /// The kinds of messages, by their names in raft-rs.
@@ -78,6 +94,8 @@ pub(crate) struct Answer {
     pub term: u64,
     /// The end of its log.
     pub last: Place,
+    /// The last entry that it knows to be committed.
+    pub committed: Place,
     /// The end that its log must reach before it may be elected, if that is later.
     pub place: Place,
     /// Whether it has lost what it had, too.
@@ -317,7 +335,11 @@ impl RaftMessage {
             commit: number,
             members_index: answer.electorate.index,
             members: put_set(answer.electorate.voters),
-            outgoing: put_set(answer.electorate.outgoing),
+            known: Some(Box::new(Known {
+                outgoing: put_set(answer.electorate.outgoing),
+                term: answer.committed.0,
+                index: answer.committed.1,
+            })),
             ..RaftMessage::default()
         }
     }
@@ -345,17 +367,30 @@ impl RaftMessage {
         self.commit
     }
 
+    /// The sender says behind which entry others may be lost.
+    pub(crate) fn with_lost(mut self, index: Option<u64>) -> RaftMessage {
+        self.lost = index.map_or(0, |index| index + 1);
+        self
+    }
+
+    /// That entry, if there is one.
+    pub(crate) fn lost_behind(&self) -> Option<u64> {
+        self.lost.checked_sub(1)
+    }
+
     /// What an answer says.
     pub(crate) fn answered(&self) -> Answer {
+        let known = self.known.as_deref().cloned().unwrap_or_default();
         Answer {
             term: self.term,
             last: (self.log_term, self.index),
+            committed: (known.term, known.index),
             place: (self.commit_term, self.reject_hint),
             has_lost: self.reject,
             electorate: Electorate {
                 index: self.members_index,
                 voters: self.named().1,
-                outgoing: take_set(&self.outgoing).unwrap_or_default(),
+                outgoing: take_set(&known.outgoing).unwrap_or_default(),
             },
         }
     }
@@ -378,6 +413,8 @@ impl Record for RaftMessage {
         if !is_of_raft && !matches!(kind, Kind::Question | Kind::Answer | Kind::Members) {
             return Err(format!("a message of kind {}", self.kind));
         }
+        let nothing = Known::default();
+        let known = self.known.as_deref().unwrap_or(&nothing);
         let numbers = [
             self.index,
             self.commit,
@@ -386,6 +423,9 @@ impl Record for RaftMessage {
             self.reject_hint,
             self.commit_term,
             self.members_index,
+            known.index,
+            known.term,
+            self.lost,
         ];
         if let Some(number) = numbers.iter().find(|&&number| number > Applied::MAX) {
             return Err(format!("the number {number}"));
@@ -395,8 +435,13 @@ impl Record for RaftMessage {
         if named.is_none_or(|named| named.is_empty() == names_members) {
             return Err(format!("{kind:?} with the members {named:?}"));
         }
-        if take_set(&self.outgoing).is_none_or(|set| !set.is_empty() && kind != Kind::Answer) {
-            return Err(format!("{kind:?} with voters of before"));
+        if self.known.is_some() != (kind == Kind::Answer) {
+            return Err(format!(
+                "{kind:?} with what only an answer says, or an answer without it"
+            ));
+        }
+        if take_set(&known.outgoing).is_none() {
+            return Err("voters of before that are no set of replicas".into());
         }
         if self.term == 0 && is_of_raft {
             return Err("a message without a term".into());
@@ -410,7 +455,7 @@ impl Record for RaftMessage {
                 self.index, self.log_term
             ));
         }
-        let last_term = self.log_term.max(self.commit_term);
+        let last_term = self.log_term.max(self.commit_term).max(known.term);
         if kind == Kind::Answer && last_term > self.term {
             return Err(format!("a log up to term {last_term} in term {}", self.term));
         }

@@ -22,6 +22,7 @@ impl Group {
             outgoing: members.outgoing,
             learners: members.learners,
             refusal: self.refusal.filter(|_| leads),
+            awaits: None,
         }
     }
 

@@ -127,7 +127,7 @@ impl Nukv {
         {
             // Copies that its leader has taken brought what it had of other sites, and of earlier epochs.
             self.wanted.join(&begin.sites());
-            self.must_begin = false;
+            self.begun = index;
             self.is_new |= entry.is_first_of_all();
             if !entry.is_first_of_all() && begin.member != u32::from(cx.me.member) {
                 self.copy_behind = link.place.at;
@@ -176,7 +176,7 @@ impl Nukv {
 }
 
 /// The entry of a protocol; `None` for a new leader's own one.
-fn decode(committed: &Committed) -> Option<Entry> {
+pub(crate) fn decode(committed: &Committed) -> Option<Entry> {
     let is_ours = !committed.data.is_empty();
     is_ours.then(|| Entry::decode(committed.data.clone()).ok())?
 }

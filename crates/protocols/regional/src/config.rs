@@ -40,6 +40,8 @@ pub struct Bugs {
     pub writes_twice: bool,
     /// What an answer proves rests on timestamps, and not on clocks.
     pub claims_by_stamps: bool,
+    /// Its site goes on in its epoch after replicas have lost their directories together.
+    pub keeps_epoch: bool,
 }
 
 impl Bugs {
@@ -53,6 +55,7 @@ impl Bugs {
             "ignores_needs" => &mut self.ignores_needs,
             "writes_twice" => &mut self.writes_twice,
             "claims_by_stamps" => &mut self.claims_by_stamps,
+            "keeps_epoch" => &mut self.keeps_epoch,
             "keeps_no_votes" => &mut self.raft.keeps_no_votes,
             _ => return None,
         })
@@ -87,6 +90,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "claims_by_stamps",
         "a receipt takes a timestamp for the time of a clock, and claims writes that are missing",
+    ),
+    Bug::new(
+        "keeps_epoch",
+        "a majority of a site's directories is lost, and a session is not told that what it had seen is lost with them",
     ),
     Bug::new(
         "writes_twice",

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{Hlc, Micros, Recovered, ReplicaId, ServerId, SiteId};
 use turnbuckle_raft::waiting;
 
+/// How often the pause between full copies that bring nothing is doubled: half a second becomes half a minute.
+const MAX_DOUBLED: u32 = 6;
+
 /// The name under which it keeps what it has of each site, beside the journal.
 pub(crate) const SITES: &str = "nukv.sites";
 
@@ -26,7 +29,7 @@ pub(crate) struct Kept {
     pub settled: Hlc,
     pub held: Hlc,
     pub walls: BTreeMap<SiteId, Micros>,
-    pub must_begin: bool,
+    pub begun: u64,
 }
 
 impl Kept {
@@ -37,7 +40,7 @@ impl Kept {
         out.put_u64(self.copy_behind.0);
         out.put_u64(self.settled.0);
         out.put_u64(self.held.0);
-        out.put_u8(self.must_begin.into());
+        out.put_u64(self.begun);
         out.put_u16(self.walls.len() as u16);
         for (site, wall) in &self.walls {
             out.put_u16(site.0);
@@ -53,7 +56,7 @@ impl Kept {
             copy_behind: Hlc(bytes.try_get_u64().ok()?),
             settled: Hlc(bytes.try_get_u64().ok()?),
             held: Hlc(bytes.try_get_u64().ok()?),
-            must_begin: bytes.try_get_u8().ok()? > 0,
+            begun: bytes.try_get_u64().ok()?,
             walls: BTreeMap::new(),
         };
         for _ in 0..bytes.try_get_u16().ok()? {
@@ -89,6 +92,7 @@ impl Nukv {
         };
         if from.site == self.site && self.group.restore(cx, copied) {
             self.applied = self.group.committed();
+            self.begun = self.begun.max(theirs.begun);
             for client in self.waiting.take_until(self.applied) {
                 self.leave_open(cx, client, waiting::MISSED);
             }
@@ -104,12 +108,13 @@ impl Nukv {
                 self.walls.insert(site, wall);
             }
         }
-        self.sites.merge(&copied.cut, &theirs.sites);
+        let mut has_more = self.sites.merge(&copied.cut, &theirs.sites);
         self.newest_write = self.newest_write.max(self.sites.newest());
         self.settled = self.settled.max(theirs.settled);
         if let Some(refill) = &mut self.refill {
-            refill.merge(&copied.cut, &theirs.sites);
+            has_more |= refill.merge(&copied.cut, &theirs.sites);
         }
+        self.in_vain = if has_more { 0 } else { self.in_vain + 1 };
         let until = copied.cut.iter().find(|(replica, _)| replica.site() == self.site);
         if from.site == self.site && until.is_some_and(|&(_, until)| until >= self.copy_behind) {
             self.copy_behind = Hlc::ZERO;
@@ -161,7 +166,7 @@ impl Nukv {
             settled: self.settled,
             held: self.held,
             walls: self.walls.clone(),
-            must_begin: self.must_begin,
+            begun: self.begun,
         };
         cx.put_named(SITES, kept.encode());
     }
@@ -177,9 +182,10 @@ impl Nukv {
         self.has_gap = !self.sites.covers(&self.wanted) || self.copy_behind > Hlc::ZERO;
     }
 
-    /// Whether it is too early for another full copy: the last one has not brought everything, and nothing may have changed since.
+    /// Whether it is too early for another full copy: the last one has not brought everything, and nothing may have changed since. If several have brought nothing, it waits for longer each time.
     fn has_just_copied(&self, now: Micros) -> bool {
-        self.copied > Micros(0) && now < self.copied + self.config.timing.timeout()
+        let pause = Micros(self.config.timing.timeout().0 << self.in_vain.min(MAX_DOUBLED));
+        self.copied > Micros(0) && now < self.copied + pause
     }
 
     /// A copy of the leader brings what is missing. If this replica leads, copies of the other sites do.
@@ -200,33 +206,35 @@ impl Nukv {
     /// Takes full copies of the other sites, one after the other, until it has what they have: of this site's own writes, or of all. Returns whether that is so. Other sites go on to write, so only of the own
     /// writes, of which there are no more meanwhile, can a leader wait until it has them all.
     pub(crate) fn copy_other_sites(&mut self, cx: &mut Cx<'_>, own_writes: bool) -> bool {
-        let others: Vec<SiteId> = self.others().collect();
         let mut has_all = true;
-        for site in others {
-            let Some((theirs, at)) = self
-                .ways
-                .get(&site)
-                .and_then(|way| way.sites.as_ref().zip(way.at))
-            else {
-                has_all = false;
+        for site in self.others() {
+            if self.has_what_is_at(site, own_writes) {
                 continue;
-            };
-            let has_it = match own_writes {
-                true => self
-                    .refill
-                    .as_ref()
-                    .unwrap_or(&self.sites)
-                    .covers_site(self.site, theirs),
-                false => self.sites.covers(theirs),
-            };
-            if !has_it {
-                has_all = false;
-                let may_ask = self.copying.is_none_or(|copying| copying.site == site);
-                if may_ask && !self.has_just_copied(cx.now.monotonic) {
-                    self.want_copy(cx, at);
-                }
+            }
+            has_all = false;
+            let may_ask = self.copying.is_none_or(|copying| copying.site == site);
+            if let Some(at) = self.ways.get(&site).and_then(|way| way.at)
+                && may_ask
+                && !self.has_just_copied(cx.now.monotonic)
+            {
+                self.want_copy(cx, at);
             }
         }
         has_all
+    }
+
+    /// Whether it has what another site has, as far as that has said so: of this site's own writes, or of all. Not if it was never heard.
+    fn has_what_is_at(&self, site: SiteId, own_writes: bool) -> bool {
+        let theirs = self.ways.get(&site).and_then(|way| way.sites.as_ref());
+        let own = self.refill.as_ref().unwrap_or(&self.sites);
+        theirs.is_some_and(|theirs| match own_writes {
+            true => own.covers_site(self.site, theirs),
+            false => self.sites.covers(theirs),
+        })
+    }
+
+    /// The site from which it has to learn something before its next epoch begins.
+    pub(crate) fn awaited(&self) -> Option<SiteId> {
+        self.others().find(|&site| !self.has_what_is_at(site, true))
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! **A mark** says how far all sites are. So replicas know which entries they may drop, and which deletes may be forgotten.
+use crate::apply::decode;
 use crate::entry::{Begin, Entry, Mark, Work};
 use crate::replica::{Cx, Nukv};
 use crate::sites::{Link, Place};
@@ -17,12 +18,30 @@ use turnbuckle_raft::{OperationName, Proposed};
 impl Nukv {
     // ---- epochs -----------------------------------------------------------------------------------------------
 
-    /// Other sites have writes of this one that its own log does not have: it has lost them.
+    /// This leader's site has lost writes: its log does not have what other sites have, or what it had acknowledged.
     pub(crate) fn lose_epoch(&mut self) {
         let mut has = self.sites.clone();
         has.lose(self.site);
         self.refill.get_or_insert(has);
-        self.must_begin = true;
+        self.group.lose_behind(self.applied);
+    }
+
+    /// A leader looks whether several replicas of its site have lost their directories together, and no epoch has begun since. Then writes may be lost that were acknowledged, and that no other site has. A session that has seen one would
+    /// not be told if the epoch went on. The first leader of a new group finds the same.
+    pub(crate) fn look_for_loss(&mut self) {
+        let lost = self.group.lost_behind().filter(|&index| self.begun <= index);
+        // The first epoch has to begin in any case.
+        let is_kept = self.config.bugs.keeps_epoch && self.sites.place(self.site).epoch > Hlc::ZERO;
+        let Some(index) = lost.filter(|_| self.leads && self.refill.is_none() && !is_kept) else {
+            return;
+        };
+        let begins = |entry: Entry| entry.site() == self.site && matches!(entry.work, Some(Work::Begin(_)));
+        let mut waiting = self.group.entries(index.max(self.applied) + 1);
+        let begins_already = waiting.any(|committed| decode(&committed).is_some_and(begins));
+        drop(waiting);
+        if !begins_already {
+            self.lose_epoch();
+        }
     }
 
     /// Another site has more of this one's writes than this leader. Either they are lost, or another replica leads by now: a round tells.
@@ -89,10 +108,10 @@ impl Nukv {
 
     // ---- the site's own entries -------------------------------------------------------------------------------
 
-    /// The link of the next entry of this site. `None` before its epoch has begun, and while the site takes copies of others.
+    /// The link of the next entry of this site. `None` before its epoch has begun, while the site takes copies of others, and as long as a new leader may not have heard that its site has lost writes ([`Nukv::look_for_loss`]).
     pub(crate) fn next_link(&self, cx: &mut Cx<'_>) -> Option<Link> {
         let last = self.taken.place(self.site);
-        if last.epoch == Hlc::ZERO || self.refill.is_some() {
+        if last.epoch == Hlc::ZERO || self.refill.is_some() || !self.group.knows_committed() {
             return None;
         }
         let at = cx.stamp();

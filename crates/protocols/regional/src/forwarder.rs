@@ -126,6 +126,11 @@ impl Nukv {
         if self.group.role() != Role::Leader {
             return;
         }
+        let sites = have.sites();
+        if !sites.places().all(|(site, _)| self.replicas.contains_key(&site)) {
+            self.faults += 1;
+            return;
+        }
         let leader = have.leader().filter(|leader| leader.site() == from.site);
         let Some(way) = self.ways.get_mut(&from.site) else {
             return;
@@ -146,7 +151,7 @@ impl Nukv {
         way.leader = leader;
         way.asked = 0;
         way.since = cx.now.monotonic;
-        way.sites = Some(have.sites());
+        way.sites = Some(sites);
         way.at = Some(from);
         while way.under_way.front().is_some_and(|&(last, _)| last <= taken.at) {
             way.under_way.pop_front();

@@ -66,7 +66,7 @@ impl Nukv {
             self.given_up += 1;
             let why = match has {
                 Has::Never => format!(
-                    "the session has seen writes of site {name} that are lost: all replicas there have lost their directories, before the \
+                    "the session has seen writes of site {name} that are lost: replicas there have lost their directories, before the \
                      writes came to this site"
                 ),
                 _ => format!("the session has seen writes of site {name} in an epoch that is not known here"),
@@ -84,12 +84,13 @@ impl Nukv {
         }
         let limit = match self.group.role() {
             Role::Follower | Role::Candidate if !request.work.is_write() => self.config.redirect,
-            _ => self.config.patience,
+            // A session that hears nothing for an election timeout takes the leader for silent.
+            _ => Micros(self.config.timing.timeout().0 / 2).min(self.patience_left(&request)),
         };
         if cx.waited >= limit && limit > Micros(0) {
             return self.is_late(cx, id, request);
         }
-        if cx.waited == Micros(0) && !request.work.is_write() {
+        if cx.waited == Micros(0) && request.tried == Micros(0) && !request.work.is_write() {
             *match level {
                 Level::MonotonicReads => &mut self.blocked.monotonic_reads,
                 Level::ReadYourWrites => &mut self.blocked.read_your_writes,
@@ -98,6 +99,11 @@ impl Nukv {
         }
         let deadline = cx.now.monotonic + Micros(limit.0.saturating_sub(cx.waited.0));
         cx.wait(Line::Site(site), need.at.0, deadline, id, request);
+    }
+
+    /// How much of its session's patience a request had left when it arrived.
+    fn patience_left(&self, request: &Request) -> Micros {
+        Micros(self.config.patience.0.saturating_sub(request.tried.0))
     }
 
     /// A request has waited for too long.
@@ -111,17 +117,23 @@ impl Nukv {
             };
             return self.reply(cx, id, level, outcome);
         }
+        let lacks = self.lacks(&request.needs).map(|(site, ..)| site);
+        if let Some(site) = lacks
+            && cx.waited < self.patience_left(&request)
+        {
+            return self.reply(cx, id, level, Outcome::StillLacks(site));
+        }
         self.given_up += 1;
-        let why = match self.lacks(&request.needs) {
-            Some((site, need, _)) => {
-                let behind = need.at.wall().since(self.sites.place(site).at.wall());
-                format!(
-                    "what the session has seen of site {} has not arrived here: writes of the last {behind} before it are missing",
-                    cx.topology.site_name(site)
-                )
-            }
+        let name = |site| cx.topology.site_name(site);
+        let why = match lacks {
+            Some(site) => missing(name(site), name(self.site)),
             None => "the replica was busy".to_string(),
         };
         self.refuse(cx, id, level, why);
     }
+}
+
+/// Why a request has waited in vain.
+pub(crate) fn missing(site: &str, here: &str) -> String {
+    format!("what the session has seen of site {site} has not arrived at site {here} in time")
 }

@@ -58,14 +58,15 @@ pub struct Nukv {
     pub(crate) refill: Option<Sites>,
     /// If it leads: the round that it has begun to know whether its site has lost writes, and the place up to which another site has them.
     pub(crate) suspected: Option<(u64, Place)>,
-    /// Whether it has led and found that its site has lost writes, and no epoch has begun since.
-    pub(crate) must_begin: bool,
+    /// The index of the last entry with which its site has begun an epoch.
+    pub(crate) begun: u64,
     /// Whether the first epoch of its site has begun in this life.
     pub(crate) is_new: bool,
     /// Its site has begun an epoch here, and its leader had taken copies: this replica takes one of it. Zero: no.
     pub(crate) copy_behind: Hlc,
-    /// When the last full copy was in place.
+    /// When the last full copy was in place; and how many in a row have brought nothing of any site.
     pub(crate) copied: Micros,
+    pub(crate) in_vain: u32,
     is_flushing: bool,
 
     // ---- if it leads ----
@@ -133,6 +134,7 @@ impl Protocol for Nukv {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         agrees_by_site: true,
+        tells_losses: true,
         max_members: ReplicaId::MAX_MEMBERS,
         ..Descriptor::of(Replication::Consensus)
     };
@@ -161,7 +163,7 @@ impl Protocol for Nukv {
             "Entries that are committed and not applied here.",
             |replica, _| Reading::Count(replica.group.committed().saturating_sub(replica.applied)),
         ),
-        Metric::by_peer(
+        Metric::to_peers(
             "nukv_entries_to_forward",
             "Entries of the groups led here that another site has not applied, as far as it has said so.",
             |replica, now| {
@@ -170,7 +172,7 @@ impl Protocol for Nukv {
                     .collect()
             },
         ),
-        Metric::by_peer(
+        Metric::to_peers(
             "nukv_forward_lag_seconds",
             "How old the oldest entry of the groups led here is that another site has not applied.",
             |replica, now| {
@@ -264,10 +266,11 @@ impl Protocol for Nukv {
             walls: kept.walls,
             refill: None,
             suspected: None,
-            must_begin: kept.must_begin,
+            begun: kept.begun,
             is_new: false,
             copy_behind: kept.copy_behind,
             copied: Micros(0),
+            in_vain: 0,
             is_flushing: false,
             leads: false,
             ways: BTreeMap::new(),
@@ -429,7 +432,11 @@ impl Protocol for Nukv {
     }
 
     fn group(&self) -> Option<GroupStatus> {
-        Some(self.group.status())
+        let takes_no_writes = self.refill.is_some() || self.taken.place(self.site).epoch == Hlc::ZERO;
+        Some(GroupStatus {
+            awaits: self.awaited().filter(|_| self.leads && takes_no_writes),
+            ..self.group.status()
+        })
     }
 
     fn forwards(&self, now: Now) -> Vec<Forwarding> {
@@ -444,13 +451,18 @@ impl Protocol for Nukv {
         }
     }
 
-    fn vitals(&self, _: Now) -> Vitals {
+    fn vitals(&self, now: Now) -> Vitals {
+        // If all sites have every write, there is none for whose sake deletes are kept.
+        let settled = match self.settled >= self.newest_write && !self.has_gap {
+            true => self.settled.max(Hlc::from_wall(now.wall.earliest)),
+            false => self.settled,
+        };
         let waits = self.has_gap || self.copying.is_some() || self.group.is_busy();
         let forwards = self.leads && self.is_forwarding();
         Vitals {
             // Nothing is hidden until other sites have it.
             stable_until: None,
-            deletes_until: Some(self.settled).filter(|&settled| settled > Hlc::ZERO),
+            deletes_until: Some(settled).filter(|&settled| settled > Hlc::ZERO),
             under_way: self.waiting.count() + u64::from(waits || forwards),
             is_filling: self.group.is_incomplete(),
             is_outdated: self.group.broken().is_some(),
@@ -496,6 +508,7 @@ impl Nukv {
             }
         }
         self.follow_role(cx);
+        self.look_for_loss();
         self.apply_soon(cx);
         self.forward(cx);
         let has_epoch = self.sites.place(self.site).epoch > Hlc::ZERO;
@@ -525,11 +538,6 @@ impl Nukv {
         self.elections += 1;
         self.suspected = None;
         self.refill = None;
-        // The group is new, and perhaps the site is not.
-        let has_nothing = self.sites.place(self.site).epoch == Hlc::ZERO && self.group.has_lost_for_good();
-        if has_nothing || self.must_begin {
-            self.lose_epoch();
-        }
         // Whatever is in the log may be committed: new timestamps are above it.
         cx.observe(self.group.newest().max(self.sites.newest()));
         self.look_at_log();

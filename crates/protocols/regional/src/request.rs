@@ -1,7 +1,9 @@
 //! What a session asks of a replica, and what it is told.
-use crate::sites::Place;
+use crate::sites::{self, Place};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, SiteId, Wire};
+use turnbuckle_core::{
+    BadFrame, Hlc, Micros, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, SiteId, Wire,
+};
 use turnbuckle_raft::OperationName;
 
 /// An operation on one key.
@@ -19,6 +21,8 @@ pub struct Request {
     pub needs: Vec<(SiteId, Place)>,
     /// Of a write: its timestamp must be above this one.
     pub above: Hlc,
+    /// How long the session has tried already: a replica does not let it wait for longer than the rest of its patience.
+    pub tried: Micros,
 }
 
 /// The answer to a [`Request`].
@@ -45,13 +49,20 @@ pub enum Outcome {
     Late,
     /// The read was not carried out: this replica lacks what the session needs. The leader of its group may be known.
     Behind(Option<ReplicaId>),
+    /// The operation was not carried out: this leader has let it wait, and still lacks writes of that site which the session has seen. It may be asked again.
+    StillLacks(SiteId),
+    /// The write was not carried out: the site begins, or it has lost its directories. First this leader has to learn from that site which of its own writes there are.
+    NotBegun(SiteId),
 }
 
 /// Half of what a u64 can count: so an index can be counted on from.
 const MAX_INDEX: u64 = u64::MAX / 2;
 
-/// The most needs in a request: each site has a few epochs.
-const MAX_NEEDS: usize = 256;
+/// The most needs in a request, and the most places of a row in a token: of each site, those of the epochs that a session keeps.
+const MAX_NEEDS: usize = ReplicaId::MAX_SITES as usize * MAX_EPOCHS;
+
+/// Of how many epochs of a site a session keeps what it has seen: those that replicas remember, the last one, and what it has seen in no known epoch.
+pub(crate) const MAX_EPOCHS: usize = sites::ENDED + 2;
 
 fn bad(found: impl Into<String>) -> BadFrame {
     BadFrame::new("a request or an answer of a regional keyspace", found)
@@ -63,7 +74,6 @@ fn cut_short(_: bytes::TryGetError) -> BadFrame {
 
 /// Appends what a session has seen of each site.
 pub(crate) fn put_places(out: &mut BytesMut, places: &[(SiteId, Place)]) {
-    let places = &places[..places.len().min(MAX_NEEDS)];
     out.put_u16(places.len() as u16);
     for (site, place) in places {
         out.put_u16(site.0);
@@ -93,12 +103,28 @@ pub(crate) fn take_places(frame: &mut Bytes) -> Result<Vec<(SiteId, Place)>, Bad
     Ok(places)
 }
 
+fn take_site(frame: &mut Bytes) -> Result<SiteId, BadFrame> {
+    match frame.try_get_u16().map_err(cut_short)? {
+        site if site < ReplicaId::MAX_SITES => Ok(SiteId(site)),
+        other => Err(bad(format!("site {other}"))),
+    }
+}
+
+fn take_leader(frame: &mut Bytes) -> Result<Option<ReplicaId>, BadFrame> {
+    match frame.try_get_u16().map_err(cut_short)? {
+        u16::MAX => Ok(None),
+        replica if replica < ReplicaSet::MAX => Ok(Some(ReplicaId(replica))),
+        other => Err(BadFrame::replica(other.into())),
+    }
+}
+
 impl Wire for Request {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u64(self.by.session);
         out.put_u64(self.by.tag);
         out.put_u64(self.index);
         out.put_u64(self.above.0);
+        out.put_u64(self.tried.0);
         out.put_u8(u8::from(self.is_repeated));
         put_places(out, &self.needs);
         self.work.encode(out);
@@ -114,6 +140,7 @@ impl Wire for Request {
             return Err(bad("an index that no log has"));
         }
         let above = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        let tried = Micros(frame.try_get_u64().map_err(cut_short)?);
         let is_repeated = match frame.try_get_u8().map_err(cut_short)? {
             0 => false,
             1 => true,
@@ -131,6 +158,7 @@ impl Wire for Request {
             is_repeated,
             needs,
             above,
+            tried,
         })
     }
 
@@ -160,6 +188,14 @@ impl Wire for Response {
                 return response.encode(out);
             }
             Outcome::Late => return out.put_u8(3),
+            Outcome::StillLacks(site) => {
+                out.put_u8(4);
+                return out.put_u16(site.0);
+            }
+            Outcome::NotBegun(site) => {
+                out.put_u8(5);
+                return out.put_u16(site.0);
+            }
             Outcome::NotLeader(leader) => (1, leader),
             Outcome::Behind(leader) => (2, leader),
         };
@@ -181,17 +217,12 @@ impl Wire for Response {
         if kind == 0 {
             return Ok(with(Outcome::Answered(PlainResponse::decode(frame)?)));
         }
-        if kind == 3 && frame.is_empty() {
-            return Ok(with(Outcome::Late));
-        }
-        let leader = match frame.try_get_u16().map_err(cut_short)? {
-            u16::MAX => None,
-            replica if replica < ReplicaSet::MAX => Some(ReplicaId(replica)),
-            other => return Err(BadFrame::replica(other.into())),
-        };
         let outcome = match kind {
-            1 => Outcome::NotLeader(leader),
-            2 => Outcome::Behind(leader),
+            1 => Outcome::NotLeader(take_leader(&mut frame)?),
+            2 => Outcome::Behind(take_leader(&mut frame)?),
+            3 => Outcome::Late,
+            4 => Outcome::StillLacks(take_site(&mut frame)?),
+            5 => Outcome::NotBegun(take_site(&mut frame)?),
             other => return Err(bad(format!("an answer of kind {other}"))),
         };
         match frame.is_empty() {
@@ -212,6 +243,7 @@ impl Wire for Response {
         match &self.outcome {
             Outcome::Answered(response) => response.replicas(),
             Outcome::Late => ReplicaSet::default(),
+            Outcome::StillLacks(site) | Outcome::NotBegun(site) => ReplicaSet::one((*site).into()),
             Outcome::NotLeader(leader) | Outcome::Behind(leader) => {
                 leader.map_or(ReplicaSet::default(), ReplicaSet::one)
             }

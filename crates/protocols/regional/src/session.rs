@@ -16,8 +16,9 @@
 //!
 //! What all sessions over a group do if a replica does not answer, or does not lead, is in [`turnbuckle_raft::asking`].
 use crate::config::NukvConfig;
+use crate::reads::missing;
 use crate::replica::Nukv;
-use crate::request::{Outcome, Request, Response, put_places, take_places};
+use crate::request::{MAX_EPOCHS, Outcome, Request, Response, put_places, take_places};
 use crate::sites::Place;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -81,6 +82,14 @@ struct Rows {
 fn raise(row: &mut BTreeMap<(SiteId, Hlc), Hlc>, site: SiteId, place: Place) {
     let known = row.entry((site, place.epoch)).or_default();
     *known = place.at.max(*known);
+    // Replicas do not remember older epochs, either.
+    let epochs = (site, Hlc::ZERO)..=(site, Hlc(u64::MAX));
+    if row.range(epochs.clone()).count() > MAX_EPOCHS {
+        let oldest = row.range(epochs).map(|(&place, _)| place);
+        if let Some(oldest) = oldest.filter(|&(_, epoch)| epoch > Hlc::ZERO).min() {
+            row.remove(&oldest);
+        }
+    }
 }
 
 fn places(row: &BTreeMap<(SiteId, Hlc), Hlc>) -> Vec<(SiteId, Place)> {
@@ -219,7 +228,7 @@ impl NukvSession {
         };
         let known = cx.shared.groups.entry((partition, site)).or_default();
         let wants_leader = part.write.is_some() || part.is_redirected;
-        let server = part.choose(known, nearest, wants_leader, members(site));
+        let server = part.choose(cx.now.monotonic, known, nearest, wants_leader, members(site));
         let needs = || self.seen.needs(level, partition);
         let (needs, above) = match (&part.write, self.drops_dependency) {
             (None, _) => (needs(), Hlc::ZERO),
@@ -242,6 +251,7 @@ impl NukvSession {
             is_repeated: part.is_doubtful,
             needs,
             above,
+            tried: part.tried(),
         };
         cx.ask(tag, number, server, request);
         cx.set_timer(Timer::AskAnother(tag, number), self.open.election);
@@ -410,10 +420,11 @@ impl Session for NukvSession {
                 let mut receipt = Receipt {
                     asked: level.into(),
                     given: level,
+                    waited: receipt.waited + part.tried(),
                     ..receipt
                 };
                 if let Proof::Regional(proof) = &mut receipt.proof {
-                    proof.redirects = part.asked.saturating_sub(1);
+                    proof.redirects = part.redirects;
                 }
                 let shown = (response.epoch, response.floor);
                 return self.on_answer(cx, tag, number, answer.into(), receipt, shown);
@@ -435,7 +446,23 @@ impl Session for NukvSession {
                 let why = format!("no replica at site {site} has what the session has seen");
                 (why, known.leader.is_some())
             }
+            Outcome::StillLacks(of) => {
+                known.leader = Some(from.replica());
+                let of = self.topology.site_name(of);
+                (missing(of, site), true)
+            }
+            Outcome::NotBegun(other) => {
+                known.leader = Some(from.replica());
+                let other = self.topology.site_name(other);
+                let why = format!(
+                    "site {site} takes no writes of this partition yet: it first has to learn from site {other} which writes of site {site} there are"
+                );
+                (why, false)
+            }
         };
+        if !at_once && let Some((_, _, part)) = self.open.part(tag, number) {
+            part.said = Some(why.clone());
+        }
         if self.open.ask_again(cx, tag, number, why, at_once) {
             self.ask(cx, tag, number);
         }

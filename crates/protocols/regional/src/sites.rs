@@ -49,7 +49,7 @@ pub enum Has {
 }
 
 /// How many epochs of a site are remembered that have ended.
-const ENDED: usize = 8;
+pub(crate) const ENDED: usize = 8;
 
 /// What a replica has of one site.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -61,7 +61,11 @@ impl Nukv {
         // Algorithm 4.2, lines 6 and 7: the clock follows what the session has seen.
         cx.observe(request.above);
         let Some(link) = self.next_link(cx) else {
-            return self.reply(cx, id, level, Outcome::NotLeader(None));
+            let outcome = match self.awaited() {
+                Some(site) => Outcome::NotBegun(site),
+                None => Outcome::NotLeader(None),
+            };
+            return self.reply(cx, id, level, outcome);
         };
         let Some((at, entry)) = self.propose_own(cx, link, Work::Write(write), request.by) else {
             let why = "too many writes wait for a majority of the site's replicas".to_string();

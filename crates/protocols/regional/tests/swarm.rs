@@ -147,10 +147,12 @@ fn every_planted_bug_is_found() {
         ("forwards_only_new", all, Keys::Two, 1..=10),
         ("sets_back", all, Keys::Two, 1..=10),
         ("skips_gaps", all, Keys::Two, 5..=15),
-        ("drops_dependency", all, Keys::Two, 35..=45),
-        ("ignores_needs", all, Keys::Two, 1..=10),
-        ("writes_twice", all, Keys::Two, 45..=55),
+        ("drops_dependency", all, Keys::Two, 70..=80),
+        ("ignores_needs", all, Keys::Two, 1..=40),
+        ("writes_twice", all, Keys::Two, 30..=40),
         ("keeps_no_votes", all, Keys::Two, 1..=10),
+        ("keeps_epoch", all, Keys::Two, 1225..=1235),
+        ("claims_by_stamps", all, Keys::Two, 60..=70),
     ];
     let worlds = match asked.as_deref() {
         Some(bug) => vec![(bug, levels()[0], keys(), seeds())],

@@ -89,8 +89,8 @@ impl Judge {
             return need;
         };
         for raised in floors.iter().filter(|raised| seen.follows(raised)) {
-            if matches!(witness, Witness::Session(..)) && self.is_excused(of_key, seen, raised.floor.version)
-            {
+            let is_of_session = matches!(witness, Witness::Session(..)) && !self.tells_losses;
+            if is_of_session && self.is_excused(of_key, seen, raised.floor.version) {
                 need.excuse(raised.floor, Excuse::PowerLoss);
                 continue;
             }
