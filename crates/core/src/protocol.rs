@@ -188,6 +188,11 @@ pub trait Protocol: Sized + Send + 'static {
 
     // ---- what is missing --------------------------------------------------------------------------------------------
 
+    /// Whether a full copy of this replica is a whole one although rows are missing here: it has the effects of all entries that it has applied, and what else is missing comes to the receiver in other ways.
+    fn is_sound_source(&self) -> bool {
+        false
+    }
+
     /// Only for [`Replication::Consensus`](crate::Replication), of a replica that was opened with [`Recovered::lacks_rows`]: whether it has again what its
     /// directory had. The driver refuses all requests until it has. Once it has, that remains so.
     fn completeness(&self) -> Completeness {

@@ -47,11 +47,7 @@ impl Call<'_> {
     /// The argument as a level, or as a chain of levels. If it is none, the refusal names the levels of the keyspace.
     pub(crate) fn level(&self, place: usize) -> Result<Wanted, Refusal> {
         self.text(place).parse().map_err(|bad: BadLevel| {
-            let name = &self.connection.state.keyspace;
-            let keyspaces = self.backend.keyspaces();
-            let keyspace = keyspaces.iter().find(|keyspace| keyspace.name == *name);
-            let offered = keyspace.map(|keyspace| keyspace.levels.offered.all().map(Level::form));
-            let offered: Vec<String> = offered.into_iter().flatten().collect();
+            let (name, offered) = self.levels_offered();
             let kind = |level: &str| level.split('(').next().map(str::to_lowercase);
             let is_chain = bad.found.contains(' ');
             match is_chain || offered.iter().any(|level| kind(level) == kind(&bad.found)) {
@@ -60,6 +56,15 @@ impl Call<'_> {
                 false => Refusal::bad_level(&bad.found, name, &offered),
             }
         })
+    }
+
+    /// The selected keyspace, and the levels that it offers.
+    fn levels_offered(&self) -> (&str, Vec<String>) {
+        let name = &self.connection.state.keyspace;
+        let keyspaces = self.backend.keyspaces();
+        let keyspace = keyspaces.iter().find(|keyspace| keyspace.name == *name);
+        let offered = keyspace.map(|keyspace| keyspace.levels.offered.all().map(Level::form));
+        (name, offered.into_iter().flatten().collect())
     }
 
     /// The argument as a version, as receipts name it.
@@ -92,6 +97,10 @@ impl Call<'_> {
         match self.len() - len {
             0 => Ok(None),
             2 if self.arguments.is(len, "AT") => self.level(len + 1).map(Some),
+            1 if self.arguments.is(len, "AT") => {
+                let (keyspace, offered) = self.levels_offered();
+                Err(Refusal::no_level_behind_at(keyspace, &offered))
+            }
             _ => Err(Refusal::arity(command)),
         }
     }

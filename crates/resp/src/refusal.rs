@@ -83,6 +83,14 @@ impl Refusal {
         ))
     }
 
+    /// `AT` at the end of a command.
+    pub(crate) fn no_level_behind_at(keyspace: &str, offered: &[String]) -> Refusal {
+        Refusal::err(format_args!(
+            "syntax error; found nothing behind AT, expected a level; the keyspace '{keyspace}' offers {}",
+            offered.join(", ")
+        ))
+    }
+
     /// The refusal of a snapshot at a level that promises none.
     pub(crate) fn not_a_snapshot(asked: Level, offered: Levels) -> Refusal {
         let snapshots = offered

@@ -7,7 +7,7 @@ use turnbuckle_resp::Connection;
 use world::World;
 
 /// The cases in which we differ, and the reasons.
-const DIFFERENCES: [(&str, &str); 9] = [
+const DIFFERENCES: [(&str, &str); 14] = [
     (
         r"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",
         "a wrong length must not turn a value into commands",
@@ -28,6 +28,26 @@ const DIFFERENCES: [(&str, &str); 9] = [
     ),
     (
         r"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nEX\r\n",
+        "the error says what was expected, too",
+    ),
+    (
+        r"*3\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$3\r\nFOO\r\n",
+        "the error says what was expected, too",
+    ),
+    (
+        r"*3\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n",
+        "the error says what was expected, too",
+    ),
+    (
+        r"*4\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$1\r\n0\r\n",
+        "the error says what was expected, too",
+    ),
+    (
+        r"*4\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n-1\r\n",
+        "the error says what was expected, too",
+    ),
+    (
+        r"*3\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nMATCH\r\n",
         "the error says what was expected, too",
     ),
     (

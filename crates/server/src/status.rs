@@ -185,7 +185,7 @@ pub struct GroupStatus {
     pub keyspace: String,
     /// The partition.
     pub partition: u16,
-    /// The site of the leader that the replica follows, or its own site if it leads. `None` while it knows no leader.
+    /// The leader that the replica follows, or the replica itself if it leads. `None` while it knows no leader.
     pub leader: Option<String>,
     /// The term.
     pub term: u64,
@@ -196,6 +196,9 @@ pub struct GroupStatus {
     /// Whether the replica leads, as far as it knows.
     #[serde(default)]
     pub leads: bool,
+    /// Whether the replica takes no part in the group, as far as it knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_no_part: bool,
     /// The replicas that may be members of the group, and the node of each.
     #[serde(default)]
     pub replicas: BTreeMap<String, String>,

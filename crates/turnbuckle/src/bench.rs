@@ -38,7 +38,7 @@ mod source;
 mod tally;
 mod target;
 
-pub(crate) use options::Arguments;
+pub(crate) use options::{Arguments, parse_duration};
 
 use crate::{
     connection::Trouble,

@@ -2,11 +2,13 @@
 //!
 //! What is asked for takes time: a leader hands over when the next one has everything, and a new voter first takes everything. So the command asks again every 200 ms, and looks at what the nodes
 //! know, until that is what was wanted.
-use crate::failure::{Failure, environment, say, usage};
+use crate::bench::parse_duration;
+use crate::failure::{Failure, environment, say, tell, usage};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets::NOTHING};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_server::admin::{AdminClient, AdminClientError, ChangeMembers, Lead};
 use turnbuckle_server::status::{GroupStatus, Status};
 
@@ -110,9 +112,9 @@ struct Groups {
 
 #[derive(Debug, Args)]
 struct Patience {
-    /// How long to wait for it, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    within: u64,
+    /// How long to wait for it, such as 90s or 5m.
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = parse_duration)]
+    within: Duration,
 }
 
 pub fn run(options: &Cluster) -> Result<(), Failure> {
@@ -174,9 +176,14 @@ fn lead(
         let here = |group: &GroupStatus| {
             group.keyspace == keyspace && partition.is_none_or(|one| one == group.partition)
         };
-        let groups: Vec<GroupStatus> = status.groups.into_iter().filter(here).collect();
+        let groups: Vec<GroupStatus> = status
+            .groups
+            .iter()
+            .filter(|group| here(group))
+            .cloned()
+            .collect();
         let others = groups.iter().filter(|group| !group.leads);
-        let others: Vec<String> = others.map(not_leading).collect();
+        let others: Vec<String> = others.map(|group| not_leading(&status, group)).collect();
         Ok(match others.is_empty() {
             true => Ok(groups),
             false => Err(others.join("; ")),
@@ -188,10 +195,29 @@ fn lead(
     }
 }
 
-fn not_leading(group: &GroupStatus) -> String {
+fn not_leading(status: &Status, group: &GroupStatus) -> String {
+    let partition = group.partition;
     match &group.leader {
-        Some(leader) => format!("partition {} is led from {leader}", group.partition),
-        None => format!("partition {} has no leader that this node knows", group.partition),
+        Some(leader) => format!(
+            "partition {partition} is led from {}",
+            called(status, group, leader)
+        ),
+        None if group.takes_no_part => {
+            format!("partition {partition}: the replica of this node takes no part in its group")
+        }
+        None => format!("partition {partition} has no leader that this node knows"),
+    }
+}
+
+/// The name of a replica for operators: that of its node, where each site has groups of its own. There, commands are given nodes.
+fn called<'a>(status: &Status, group: &'a GroupStatus, replica: &'a str) -> &'a str {
+    let mut keyspaces = status.keyspaces.iter();
+    let keyspace = keyspaces.find(|keyspace| keyspace.name == group.keyspace);
+    let protocol = keyspace.and_then(|keyspace| KnownProtocol::named(&keyspace.protocol));
+    let node = group.replicas.get(replica);
+    match protocol.is_some_and(|protocol| protocol.descriptor().agrees_by_site) {
+        true => node.map_or(replica, |node| node),
+        false => replica,
     }
 }
 
@@ -246,7 +272,7 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
         }
         Ok((groups, leaders))
     };
-    let tell = || {
+    let ask_for_it = || {
         for address in &options.admin {
             match client(address).change_members(&wanted) {
                 Ok(_) => {}
@@ -259,8 +285,10 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
     };
     let (groups, leaders) = look()?;
     let is_done = |group: &GroupStatus| is_done(group, &changes);
-    // A name without replicas is refused below.
-    if !leaders.is_empty() && groups.iter().all(|one| leaders.get(one).is_some_and(is_done)) {
+    // A name without replicas is refused below, by the nodes.
+    let has_replicas = |of: &String| leaders.values().any(|group| !replicas_of(group, of).is_empty());
+    let are_named = !leaders.is_empty() && changes.keys().all(has_replicas);
+    if are_named && groups.iter().all(|one| leaders.get(one).is_some_and(is_done)) {
         return Err(usage(&format!(
             "nothing to change: in every partition of {} that these nodes have, {}",
             named.keyspace,
@@ -281,7 +309,7 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
         }
     }
     let leaders = until(&named.patience, || {
-        tell()?;
+        ask_for_it()?;
         let (groups, leaders) = look()?;
         if groups.is_empty() {
             let names: Vec<&str> = changes.keys().map(String::as_str).collect();
@@ -314,13 +342,30 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
         })
     })?;
     match options.json {
-        true => say(&json(&leaders.values().collect::<Vec<_>>())?),
+        true => say(&json(&leaders.values().collect::<Vec<_>>())?)?,
         false => say(&format!(
             "{}: {}",
             count(leaders.len(), "partition"),
             words(&changes)
-        )),
+        ))?,
     }
+    if let Some(warning) = warning(leaders.values()) {
+        tell(&warning);
+    }
+    Ok(())
+}
+
+/// What an operator should know of groups that have one voter left.
+fn warning<'a>(leaders: impl Iterator<Item = &'a GroupStatus>) -> Option<String> {
+    let alone = leaders.filter(|group| group.voters.len() == 1).count();
+    (alone > 0).then(|| {
+        format!(
+            "warning: one voter is left in {}{}: if its data directory is lost, acknowledged writes that no other replica has are lost, or the partition \
+             never serves again",
+            if alone == 1 { "" } else { "each of " },
+            count(alone, "partition")
+        )
+    })
 }
 
 /// What tells a group from others: where each site has one of its own, a partition has several.
@@ -384,13 +429,13 @@ fn until<T>(
     patience: &Patience,
     mut ask: impl FnMut() -> Result<Result<T, String>, Failure>,
 ) -> Result<T, Failure> {
-    let end = Instant::now() + Duration::from_secs(patience.within);
+    let end = Instant::now() + patience.within;
     loop {
         match ask()? {
             Ok(found) => return Ok(found),
             Err(why) if Instant::now() >= end => {
                 let within = patience.within;
-                return Err(environment(&format!("not done within {within} s: {why}")));
+                return Err(environment(&format!("not done within {within:?}: {why}")));
             }
             Err(_) => std::thread::sleep(ASK_EVERY),
         }
@@ -439,21 +484,29 @@ fn show(all: &[Status]) -> String {
     ]);
     for status in all {
         for group in &status.groups {
-            let leader = group.leader.clone().unwrap_or_else(|| "none".into());
-            let mut voters = group.voters.join(" ");
+            let leader = match &group.leader {
+                _ if group.takes_no_part => "takes no part",
+                Some(leader) => called(status, group, leader),
+                None => "none",
+            };
+            let names = |replicas: &[String]| {
+                let names = replicas.iter().map(|replica| called(status, group, replica));
+                names.collect::<Vec<_>>().join(" ")
+            };
+            let mut voters = names(&group.voters);
             if !group.voters_before.is_empty() {
-                voters = format!("{voters}, and before {}", group.voters_before.join(" "));
+                voters = format!("{voters}, and before {}", names(&group.voters_before));
             }
             groups.add_row([
                 group.keyspace.clone(),
                 group.partition.to_string(),
                 status.node.clone(),
-                leader,
+                leader.to_string(),
                 group.term.to_string(),
                 group.committed.to_string(),
                 group.committed.saturating_sub(group.applied).to_string(),
                 voters,
-                group.learners.join(" "),
+                names(&group.learners),
             ]);
         }
         let own = status.streams.iter().filter(|stream| stream.from == status.site);

@@ -223,7 +223,7 @@ fn keyspaces(options: &Demo) -> Result<Vec<DemoKeyspace>, Failure> {
     }
     let mut keyspaces: Vec<DemoKeyspace> = KINDS.iter().map(|kind| DemoKeyspace::of(kind)).collect();
     for (name, protocol) in &options.keyspaces {
-        protocol_named(protocol)?;
+        protocol_named(&format!("--keyspace {name}={protocol}"), protocol)?;
         match keyspaces.iter_mut().find(|known| known.name == *name) {
             Some(known) => known.protocol.clone_from(protocol),
             None => keyspaces.push(DemoKeyspace {
@@ -234,7 +234,10 @@ fn keyspaces(options: &Demo) -> Result<Vec<DemoKeyspace>, Failure> {
     }
     for keyspace in &mut keyspaces {
         keyspace.durability = options.durability;
-        if protocol_named(&keyspace.protocol)?.descriptor().agrees_by_site {
+        if protocol_named("--keyspace", &keyspace.protocol)?
+            .descriptor()
+            .agrees_by_site
+        {
             keyspace.members = u16::from(options.nodes);
         }
     }
@@ -331,6 +334,7 @@ fn open_shell(config: &ClusterConfig) -> oneshot::Receiver<()> {
         .nodes()
         .map(|(_, node)| ShellSite {
             name: name_in_shell(config, node),
+            node: node.name.clone(),
             resp: node.resp.to_string(),
             admin: node.admin.to_string(),
         })
@@ -454,8 +458,9 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
         return say(&serde_json::to_string(&ready).expect("names and numbers are JSON"));
     }
     let mut table = Table::new();
+    let by_node = options.nodes > 1;
     table.load_style(UTF8_HORIZONTAL_ONLY).set_header([
-        "site",
+        if by_node { "node" } else { "site" },
         "redis-cli",
         "admin",
         "one-way delay to the others",
@@ -482,7 +487,11 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
             String::new()
         };
         table.add_row([
-            name_in_shell(config, node),
+            if by_node {
+                site.node.clone()
+            } else {
+                site.site.clone()
+            },
             format!("-p {}{process}", node.resp.port()),
             format!("http://{}", site.admin),
             delays.join(", "),

@@ -33,6 +33,9 @@ enum Command {
     /// Lists the experiments.
     List,
     Run(Run),
+    /// What is no command.
+    #[command(external_subcommand)]
+    Unknown(Vec<String>),
 }
 
 /// Runs experiments: prints our numbers next to the paper's, and for each claim of the paper whether it held.
@@ -187,6 +190,11 @@ pub fn run(options: &Experiment) -> Result<(), Failure> {
     match &options.command {
         Command::List => list(),
         Command::Run(options) => options.run(),
+        Command::Unknown(words) => Err(usage(&format!(
+            "there is no command 'experiment {}'; expected 'experiment list', or 'experiment run' with one of {}",
+            words.join(" "),
+            names()
+        ))),
     }
 }
 
@@ -245,16 +253,21 @@ impl Run {
     }
 }
 
+/// The names of the experiments that are in the binary.
+fn names() -> String {
+    let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
 /// An experiment by its name, or that of its file.
 fn named(name: &str) -> Result<file::Experiment, Failure> {
     if let Some((name, text)) = EXPERIMENTS.iter().find(|(known, _)| *known == name) {
         return parse(name, text);
     }
     if !name.ends_with(".toml") {
-        let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
         return Err(usage(&format!(
             "there is no experiment '{name}'; expected a file that ends in .toml, or one of {}",
-            names.join(", ")
+            names()
         )));
     }
     let text = fs::read_to_string(name).map_err(|error| environment(&format!("{name}: {error}")))?;

@@ -162,11 +162,14 @@ impl Hunt {
         seeds: Option<RangeInclusive<u64>>,
         json: bool,
     ) -> Result<(), Failure> {
+        // A kind of keyspace stands for its first protocol.
+        let protocol = protocol.map(|name| protocol_named("--protocol", name));
+        let protocol = protocol.transpose()?.map(KnownProtocol::name);
         let known: BTreeSet<&str> = all().map(|(bug, _)| bug.name).collect();
         if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
             let known: Vec<&str> = known.into_iter().collect();
             return Err(usage(&format!(
-                "'{unknown}' is not hunted; expected one of {}",
+                "--plant: '{unknown}' is not hunted; expected one of {}",
                 known.join(", ")
             )));
         }
@@ -207,9 +210,9 @@ impl Hunt {
     }
 }
 
-/// The first world that shows a bug. If something is wrong in a world also without the bug, that world does not count.
+/// The first world that shows a bug, which may be by a panic. If something is wrong in a world also without the bug, that world does not count.
 fn hunt(bug: Bug, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted, Failure> {
-    let protocol = protocol_named(name)?;
+    let protocol = protocol_named("--protocol", name)?;
     let bugs = [bug.name.to_string()];
     let (begin, end) = seeds.into_inner();
     let count = end - begin + 1;
@@ -275,7 +278,7 @@ mod tests {
     #[test]
     fn every_bug_can_be_planted_where_it_is_hunted() {
         for (bug, name) in all() {
-            let protocol = protocol_named(name).expect("there is such a protocol");
+            let protocol = protocol_named("a bug", name).expect("there is such a protocol");
             assert!(protocol.has_bug(bug.name), "{} in {name}", bug.name);
         }
     }

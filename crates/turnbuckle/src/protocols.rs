@@ -9,17 +9,48 @@ use turnbuckle_sim::{
     plant,
 };
 
-/// The protocol of that name.
-pub(crate) fn protocol_named(name: &str) -> Result<KnownProtocol, Failure> {
+/// The protocol of that name, which `place` gives: an option, or a field of a file.
+pub(crate) fn protocol_named(place: &str, name: &str) -> Result<KnownProtocol, Failure> {
     let names: Vec<&str> = KnownProtocol::names().map(|(name, _)| name).collect();
     let unknown = || {
         usage(&format!(
-            "there is no protocol '{name}'; expected {}",
+            "{place}: there is no protocol '{name}'; expected one of {}",
             names.join(", ")
         ))
     };
     KnownProtocol::named(name).ok_or_else(unknown)
 }
+
+/// The bugs of the nodes, which can be planted whatever the protocol is.
+const BUGS_OF_NODES: &[&str] = &[
+    "answers_early",
+    "clock_goes_back",
+    "collects_few_deletes",
+    "copies_cleared_late",
+    "copy_ignores_arrivals",
+    "copy_merges",
+    "drops_after_restart",
+    "follows_clock_jumps",
+    "forgets_what_did_not_fit",
+    "keeps_truncated_entries",
+    "marks_overtake",
+    "meta_before_the_rest",
+    "opens_with_a_new_clock",
+    "outputs_swapped",
+    "positions_reused",
+    "purges_what_is_left_out",
+    "receipts_claim_more",
+    "refuses_reads_when_full",
+    "repaired_by_any_copy",
+    "replays_to_the_empty",
+    "returns_deleted_versions",
+    "rows_of_begun_checkpoint",
+    "serves_what_damage_left",
+    "stamps_unheard",
+    "takes_again_what_it_had",
+    "ties_by_arrival",
+    "time_before_disk",
+];
 
 /// What a simulated world can do with a protocol.
 pub(crate) trait Simulated {
@@ -33,6 +64,8 @@ pub(crate) trait Simulated {
     fn replay(self, small: &Exhaust, bugs: &[String], schedule: &[usize]) -> Result<Replayed, BadSchedule>;
     /// Whether there is a bug of that name in the nodes or in the protocol, to be planted.
     fn has_bug(self, name: &str) -> bool;
+    /// The names of bugs that can be planted: those that drawn worlds find in the protocol, and those of the nodes.
+    fn bug_names(self) -> Vec<&'static str>;
     /// Whether the protocol claims to tolerate a fault. Drawn faults that it does not claim to tolerate are left out.
     fn allows(self, fault: &FaultKind) -> bool;
 }
@@ -66,6 +99,11 @@ impl Simulated for KnownProtocol {
 
     fn has_bug(self, name: &str) -> bool {
         self.apply(&Settings::default(), HasBug(name))
+    }
+
+    fn bug_names(self) -> Vec<&'static str> {
+        let own = self.bugs().iter().map(|bug| bug.name);
+        own.chain(BUGS_OF_NODES.iter().copied()).collect()
     }
 
     /// Every clock step counts, also one ahead: a clock that is set ahead is set back at the end.
@@ -214,5 +252,26 @@ impl ForProtocol for Replay<'_> {
         let mut small = self.small.clone();
         plant_all::<S>(&mut small.world, &mut config, self.bugs);
         small.replay::<S>(config, self.schedule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_that_is_named_can_be_planted_and_every_bug_of_the_nodes_is_named() {
+        for protocol in KnownProtocol::ALL {
+            for name in protocol.bug_names() {
+                assert!(protocol.has_bug(name), "{name} in {protocol}");
+            }
+        }
+        let planted = format!("{:?}", WorldOptions::plain(["a"], Micros(0)).planted);
+        let fields = planted.split(['{', '}', ',', ' ']);
+        let fields: Vec<&str> = fields.filter_map(|word| word.strip_suffix(':')).collect();
+        assert!(fields.len() > 20, "{planted}");
+        for field in fields {
+            assert!(BUGS_OF_NODES.contains(&field), "{field}");
+        }
     }
 }

@@ -42,6 +42,8 @@ use words::{answer_in_words, receipt_in_words};
 pub(crate) struct ShellSite {
     /// Its name.
     pub(crate) name: String,
+    /// The name of its node. It stands for the site, too.
+    pub(crate) node: String,
     /// The address for clients, as `host:port`.
     pub(crate) resp: String,
     /// The address of its admin HTTP, as `host:port`.
@@ -181,7 +183,8 @@ impl Shell {
     }
 
     fn place_of(&self, name: &str) -> Option<usize> {
-        self.sites.iter().position(|site| site.name == name)
+        let by_name = self.sites.iter().position(|site| site.name == name);
+        by_name.or_else(|| self.sites.iter().position(|site| site.node == name))
     }
 
     /// Carries out one of the shell's own commands. They are in lower case: a Redis command of the same name is written in capitals.

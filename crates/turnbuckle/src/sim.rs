@@ -7,6 +7,7 @@ use crate::protocols::{Simulated, check_members, check_parameters, protocol_name
 use clap::Args;
 use serde::Serialize;
 use std::{
+    any::Any,
     collections::BTreeMap,
     fmt::Write,
     fs::{self, File},
@@ -44,7 +45,7 @@ pub struct Sim {
     #[arg(long)]
     level: Option<Level>,
     /// The seed; default: the scenario's, or 1.
-    #[arg(long, conflicts_with = "seeds")]
+    #[arg(long, conflicts_with = "seeds", value_parser = parse_seed)]
     seed: Option<u64>,
     /// Run every seed from the first to the last.
     #[arg(long, value_name = "FIRST..LAST")]
@@ -95,6 +96,11 @@ impl FromStr for Window {
             format!("expected two times, the earlier first, such as 1s..1500ms; found '{text}'")
         })
     }
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let expected = |_| format!("expected a whole number from 0 to {}", u64::MAX);
+    text.parse().map_err(expected)
 }
 
 /// A range of seeds, with the last one.
@@ -244,10 +250,12 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     let file = options.scenario.as_deref().map(|path| read(path, asked));
     let file = file.transpose()?;
     let name = name_of_protocol(asked, file.as_ref());
-    let protocol = protocol_named(&name)?;
+    let protocol = protocol_named("--protocol", &name)?;
     if let Some(bug) = options.plant.iter().find(|bug| !protocol.has_bug(bug)) {
-        let message = format!("there is no bug '{bug}' to plant in {name}; docs/simulation.md names them");
-        return Err(usage(&message));
+        return Err(usage(&format!(
+            "--plant: there is no bug '{bug}' in {name}; expected one of {}, or another one of docs/simulation.md. --protocol names another protocol",
+            protocol.bug_names().join(", ")
+        )));
     }
     if options.exhaustive.is_asked() {
         return exhaust::run(&options.exhaustive, &name, protocol, &options.plant, options.json);
@@ -292,12 +300,15 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         ..Summary::default()
     };
     let (mut hash, mut first_wrong) = (0, None);
-    let panicked = |seed| {
+    let panicked = |Panicked { seed, words }| {
         let line = options.reproduce(seed);
-        Failure::Broken(format!("seed {seed} panics: see above\nREPRODUCE WITH: {line}"))
+        Failure::Broken(format!(
+            "seed {seed} panics, see above: {words}\nREPRODUCE WITH: {line}"
+        ))
     };
     let run = |scenario: &Scenario| protocol.run(scenario, &options.plant, keep);
-    let threads = run_all(seeds, protocol, &scenario_of, &run, &panicked, |done| {
+    let threads = run_all(seeds, protocol, &scenario_of, &run, |done| {
+        let done = done.map_err(panicked)?;
         if let Some(path) = &options.trace {
             write_trace(path, &done.outcome)?;
         }
@@ -368,6 +379,24 @@ impl Sim {
     }
 }
 
+/// A world whose run did not come to its end: a panic.
+struct Panicked {
+    seed: u64,
+    /// The message of the panic.
+    words: String,
+}
+
+impl Panicked {
+    fn new(seed: u64, panic: &(dyn Any + Send)) -> Panicked {
+        let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Panicked {
+            seed,
+            words: text.unwrap_or_else(|| "without a message".into()),
+        }
+    }
+}
+
 /// The name of the protocol that is asked for, or that of the file.
 fn name_of_protocol(asked: Option<&str>, file: Option<&ScenarioFile>) -> String {
     let of_file = file.and_then(|file| file.protocol.as_deref());
@@ -381,7 +410,11 @@ fn read(path: &Path, protocol: Option<&str>) -> Result<ScenarioFile, Failure> {
     let file = ScenarioFile::read(&document).map_err(|wrong| usage(&wrong))?;
     let checked = check_parameters(&file.scenario.parameters, &["parameters"]);
     checked.map_err(|wrong| usage(&document.report(wrong)))?;
-    let protocol = protocol_named(&name_of_protocol(protocol, Some(&file)))?;
+    let place = match protocol {
+        Some(_) => "--protocol".to_string(),
+        None => format!("{}: protocol", path.display()),
+    };
+    let protocol = protocol_named(&place, &name_of_protocol(protocol, Some(&file)))?;
     let checked = check_members(protocol, &file.scenario, &["members"]);
     checked.map_err(|wrong| usage(&document.report(wrong)))?;
     Ok(file)
@@ -422,9 +455,10 @@ fn leave_out(protocol: KnownProtocol, scenario: &mut Scenario) -> u64 {
 }
 
 /// A drawn world that went wrong.
+#[derive(Debug)]
 pub(crate) struct First {
     pub seed: u64,
-    /// The first finding of the judge, or else that of the checker.
+    /// The first finding of the judge, or else that of the checker; or the message of a panic.
     pub words: String,
 }
 
@@ -440,9 +474,26 @@ pub(crate) fn first_broken(
         scenario
     };
     let run = |scenario: &Scenario| protocol.run(scenario, bugs, Keep::JUDGE_AND_TRACE);
-    let panicked = |seed| Failure::Broken(format!("seed {seed} panics: see above"));
+    first_wrong(protocol, seeds, &scenario_of, &run)
+}
+
+/// The first world that goes wrong when it is run like this, or that panics.
+fn first_wrong(
+    protocol: KnownProtocol,
+    seeds: RangeInclusive<u64>,
+    scenario_of: &(impl Fn(u64) -> Scenario + Sync),
+    run: &(impl Fn(&Scenario) -> Outcome + Sync),
+) -> Result<Option<First>, Failure> {
     let mut first = None;
-    run_all(seeds, protocol, &scenario_of, &run, &panicked, |done| {
+    run_all(seeds, protocol, scenario_of, run, |done| {
+        let done = match done {
+            Ok(done) => done,
+            Err(Panicked { seed, words }) => {
+                let words = format!("it panics: {words}");
+                first = Some(First { seed, words });
+                return Ok(ControlFlow::Break(()));
+            }
+        };
         let mut summary = Summary::default();
         if summary.add(&done) {
             return Ok(ControlFlow::Continue(()));
@@ -462,14 +513,14 @@ pub(crate) fn first_broken(
     Ok(first)
 }
 
-/// Runs all seeds on all cores, and passes the results to `take` in the order of the seeds. Returns the number of cores that were used.
+/// Runs all seeds on all cores, and passes the results to `take` in the order of the seeds, also those of worlds that panic. Returns the number of cores
+/// that were used.
 fn run_all(
     seeds: RangeInclusive<u64>,
     protocol: KnownProtocol,
     scenario_of: &(impl Fn(u64) -> Scenario + Sync),
     run: &(impl Fn(&Scenario) -> Outcome + Sync),
-    panicked: &dyn Fn(u64) -> Failure,
-    mut take: impl FnMut(Done) -> Result<ControlFlow<()>, Failure>,
+    mut take: impl FnMut(Result<Done, Panicked>) -> Result<ControlFlow<()>, Failure>,
 ) -> Result<usize, Failure> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let count = seeds.end().saturating_sub(*seeds.start()).saturating_add(1);
@@ -479,8 +530,9 @@ fn run_all(
     let one = |offset: u64| {
         let seed = seeds.start() + offset;
         let scenario = scenario_of(seed);
-        // The message of the panic has been printed already.
-        let mut outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario))).ok()?;
+        // The message of a panic has been printed already.
+        let mut outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario)))
+            .map_err(|panic| Panicked::new(seed, &*panic))?;
         let level = scenario.load.read.unwrap_or(protocol.levels().reads[0]);
         let report = outcome.check().map_err(|error| error.to_string());
         // Without a load that mixes levels, the two reports are the same.
@@ -494,7 +546,7 @@ fn run_all(
         if count > 1 {
             outcome.trace = Vec::new();
         }
-        Some(Done {
+        Ok(Done {
             seed,
             level,
             outcome,
@@ -521,10 +573,6 @@ fn run_all(
         drop(sender);
         let (mut turn, mut early) = (0, BTreeMap::new());
         for (offset, done) in receiver {
-            let Some(done) = done else {
-                next.store(count, Ordering::Relaxed);
-                return Err(panicked(seeds.start() + offset));
-            };
             early.insert(offset, done);
             while let Some(done) = early.remove(&turn) {
                 turn += 1;
@@ -773,5 +821,29 @@ impl std::fmt::Display for Summary {
                 write!(f, "  broken      seeds {}", seeds.join(", "))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_that_panics_is_the_first_that_goes_wrong() {
+        let protocol = KnownProtocol::Eventual;
+        let scenario_of = |seed| {
+            let mut scenario = scenario(None, protocol, seed, None);
+            leave_out(protocol, &mut scenario);
+            scenario
+        };
+        let run = |scenario: &Scenario| {
+            let seed = scenario.world.seed;
+            assert!(seed != 2 && seed != 3, "seed {seed} is not liked");
+            protocol.run(scenario, &[], Keep::JUDGE_AND_TRACE)
+        };
+        let first = |seeds| first_wrong(protocol, seeds, &scenario_of, &run).expect("nothing fails");
+        let found = first(1..=4).expect("two worlds panic");
+        assert_eq!((found.seed, &*found.words), (2, "it panics: seed 2 is not liked"));
+        assert!(first(1..=1).is_none() && first(4..=4).is_none());
     }
 }

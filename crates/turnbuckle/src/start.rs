@@ -23,8 +23,9 @@ pub struct Start {
     /// The name of this node in the file.
     #[arg(long, value_name = "NAME", env = "TURNBUCKLE_NODE")]
     node: String,
-    /// The cluster has never served: if this node's data directory is empty, the node waits for no other site before it serves. Never use this for a
-    /// node that has lost its directory.
+    /// The cluster has never served: if this node's data directory is empty, the node waits for no other site before it serves. In a keyspace of the
+    /// protocol nukv (regional) it still waits: a site takes writes there once it has heard every other site. Never use this for a node that has lost
+    /// its directory.
     #[arg(long)]
     new_cluster: bool,
     /// Take the faults of a test from this file: a wrong clock, a full disk, a planted bug (docs/campaign.md).

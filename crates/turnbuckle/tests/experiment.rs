@@ -72,6 +72,11 @@ fn wrong_usage_a_missing_file_and_a_claim_that_fails_are_told_apart() {
     code(&run("nowhere.toml"), 3, "nowhere.toml: ");
     code(&["experiment", "run"], 2, "NAME");
     code(
+        &["experiment", "nope"],
+        2,
+        "there is no command 'experiment nope'; expected 'experiment list', or 'experiment run' with one of causal/fig5.1, ",
+    );
+    code(
         &[
             "experiment",
             "run",

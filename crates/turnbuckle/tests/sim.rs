@@ -192,7 +192,32 @@ fn nonsense_is_refused_with_what_was_expected() {
         (
             &["sim", "--protocol", "paxos"],
             2,
-            "there is no protocol 'paxos'; expected abd, causal, causalspartanx, ",
+            "--protocol: there is no protocol 'paxos'; expected one of abd, causal, causalspartanx, ",
+        ),
+        (
+            &["sim", "--hunt", "--protocol", "paxos"],
+            2,
+            "--protocol: there is no protocol 'paxos'; expected one of abd, ",
+        ),
+        (
+            &["sim", "--hunt", "--plant", "foo"],
+            2,
+            "--plant: 'foo' is not hunted; expected one of ",
+        ),
+        (
+            &["sim", "--plant", "foo"],
+            2,
+            "--plant: there is no bug 'foo' in eventual; expected one of ",
+        ),
+        (
+            &["sim", "--protocol", "nukv", "--plant", "foo"],
+            2,
+            "--plant: there is no bug 'foo' in nukv; expected one of keeps_no_votes, ",
+        ),
+        (
+            &["sim", "--seed", "abc"],
+            2,
+            "'--seed <SEED>': expected a whole number from 0 to ",
         ),
         (
             &["sim", "--level", "linearizable"],

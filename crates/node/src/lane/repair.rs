@@ -127,19 +127,19 @@ impl<P: Protocol> Lane<P> {
             false if is_empty => tracing::info!(
                 keyspace,
                 partition,
-                "the partition is empty at every site: it is served as a new one"
+                "the partition is empty at every replica: it is served as a new one"
             ),
             false => tracing::error!(
                 keyspace,
                 partition,
-                "no other site has all rows that are missing here: rows that are missing at every site are lost"
+                "no other replica has all rows that are missing here: rows that are missing at every replica are lost"
             ),
         }
-        if !is_empty {
+        if is_whole && !is_empty {
             tracing::warn!(
                 keyspace,
                 partition,
-                "other sites have sent the rows that were missing on this node: the partition is served again"
+                "other replicas have sent the rows that were missing on this node: the partition is served again"
             );
         }
         self.repair = None;
@@ -191,7 +191,7 @@ impl<P: Protocol> Lane<P> {
         let partition = self.me.partition;
         let words = || {
             format!(
-                "this node's replica of partition {partition} takes no part in its group: ask another site"
+                "this node's replica of partition {partition} takes no part in its group: ask another node"
             )
         };
         (!group.is_member).then(words)

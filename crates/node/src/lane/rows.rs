@@ -141,7 +141,7 @@ impl<P: Protocol> Lane<P> {
             answers: cursor.map_or(0, |cursor| cursor.heard_word),
             cut: meta.cut,
             received: self.heard_in_full(meta.received),
-            is_partial: self.is_blank(),
+            is_partial: self.is_blank() && !self.replica.protocol().is_sound_source(),
             held: meta.held,
             applied_index: meta.applied_index,
             applied_term: meta.applied_term,

@@ -252,6 +252,9 @@ impl DacianSession {
         let Some((by, level, part)) = self.open.part(tag, number) else {
             return;
         };
+        if part.is_answered {
+            return;
+        }
         let partition = self.topology.partition_of_slot(part.key.slot());
         let known = cx.shared.partitions.entry(partition).or_default();
         let nearest = asking::nearest(cx.reach, partition);
@@ -298,7 +301,7 @@ impl DacianSession {
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
         match (answer, &part.write) {
-            (Answer::Value(value), _) => {
+            (Answer::Value(value), None) => {
                 self.seen.note(partition, &part.key, index, false);
                 self.open.read(cx, tag, number, value, receipt);
                 self.seen.shrink(&self.topology);
@@ -459,7 +462,7 @@ impl Session for DacianSession {
                 }
                 let receipt = Receipt {
                     proof: redirected(receipt.proof, part.redirects),
-                    waited: receipt.waited + part.tried(),
+                    waited: part.waited(cx.now.monotonic, receipt.waited),
                     asked: level.into(),
                     given: level,
                     ..receipt

@@ -181,9 +181,12 @@ impl KnownProtocol {
         };
         let numbers: Option<Vec<u16>> = numbers.iter().map(possible).collect();
         let members = numbers.and_then(|numbers| Members::of(&numbers));
-        members.ok_or_else(|| match max {
-            1 => format!("1: a site has one replica of each partition with {self}"),
-            _ => format!("a whole number from 1 to {max}, or one for each site, of which some may be 0"),
+        members.ok_or_else(|| match (max, descriptor.leaves_sites_out) {
+            (1, _) => format!("1: a site has one replica of each partition with {self}"),
+            (_, true) => format!("a whole number from 1 to {max}, or one for each site, of which some may be 0"),
+            (_, false) => format!(
+                "a whole number from 1 to {max}, or one for each site: with {self} each site needs at least one replica of each partition"
+            ),
         })
     }
 
@@ -282,6 +285,27 @@ mod tests {
             KnownProtocol::named("causal"),
             Some(KnownProtocol::CausalSpartanX)
         );
+    }
+
+    #[test]
+    fn a_site_may_have_no_replica_only_where_the_protocol_leaves_sites_out() {
+        for protocol in KnownProtocol::ALL {
+            let descriptor = protocol.descriptor();
+            let none_at_b = protocol.members(&[1, 0]);
+            assert_eq!(none_at_b.is_ok(), descriptor.leaves_sites_out, "{protocol}");
+            let expected = protocol.members(&[0]).expect_err("no replica at all");
+            assert_eq!(
+                expected.contains("may be 0"),
+                descriptor.leaves_sites_out,
+                "{protocol}: {expected}"
+            );
+        }
+        let expected = KnownProtocol::Nukv.members(&[4, 0]).expect_err("none at b");
+        assert_eq!(
+            expected,
+            "a whole number from 1 to 8, or one for each site: with nukv each site needs at least one replica of each partition"
+        );
+        assert!(KnownProtocol::Nukv.members(&[3, 1]).is_ok());
     }
 
     #[test]

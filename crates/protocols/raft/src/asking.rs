@@ -164,6 +164,12 @@ impl<W> Part<W> {
         self.asked_at.map_or(Micros(0), |(first, last)| last.since(first))
     }
 
+    /// How long the operation has waited until it was answered by a replica at which it had waited for `there`. The answer may be one to an earlier question.
+    pub fn waited(&self, now: Micros, there: Micros) -> Micros {
+        let whole = self.asked_at.map_or(there, |(first, _)| now.since(first));
+        (there + self.tried()).min(whole.max(there))
+    }
+
     /// The leader does not keep the entries any more among which the write would be. The write is asked for with a later index, unless another request for it may be under way: then it is not known which entries
     /// must be kept.
     pub fn is_late(&mut self, index: u64) {

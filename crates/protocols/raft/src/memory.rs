@@ -38,7 +38,7 @@ use crate::group::{Group, id_of, replica_of};
 use crate::members::Electorate;
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Completeness, Micros, ReplicaSet};
+use turnbuckle_core::{Completeness, Micros, ReplicaId, ReplicaSet};
 
 /// What a replica knows of its own promises.
 #[derive(Debug)]
@@ -162,6 +162,7 @@ impl Group {
             committed: self.committed_place(),
             place,
             has_lost: false,
+            can_lead: self.is_voter(),
             electorate: self.electorate(),
         }
     }
@@ -207,7 +208,8 @@ impl Group {
             return (has_majority || have_all_answered(self.known.replicas)).then_some(counted);
         }
         let is_alone = sets().any(|set| set.without(me).is_empty());
-        let is_sure = have_all_answered(all) && counted.iter().all(has_everything);
+        // Of one that votes alone nobody else is known to have the newest word.
+        let is_sure = !is_alone && have_all_answered(all) && counted.iter().all(has_everything);
         let may_be_alone = !is_alone || self.begins_anew;
         (may_be_alone && (is_sure || have_all_answered(self.known.replicas))).then_some(counted)
     }
@@ -229,7 +231,6 @@ impl Group {
             Memory::Lost { number, heard } | Memory::Behind { number, heard, .. } => (*number, heard.clone()),
             Memory::Whole => return,
         };
-        // A learner's log may be further than all voters'. It cannot be elected, and what only it has is not committed.
         let Some(answers) = self.enough(&heard) else {
             return;
         };
@@ -238,10 +239,11 @@ impl Group {
             .map(|answer| answer.last)
             .chain([self.last_place()]);
         let mut furthest = ends.max().unwrap_or_default();
+        // A learner's log may be further than those of all voters. It cannot be elected, and what only it has is not committed, unless voters have lost theirs.
         let spared = heard.iter().filter(|(_, answer)| !answer.has_lost);
         let spared = spared.map(|(&id, answer)| (answer.committed, id)).max();
         if let Some((committed, id)) = spared
-            && self.begins_with_copy(furthest, committed)
+            && self.begins_with_copy(&answers, furthest, committed)
         {
             furthest = committed;
             (self.wanted_copy, self.copying) = (replica_of(id), replica_of(id));
@@ -253,9 +255,9 @@ impl Group {
                 let places = answers.iter().map(|answer| answer.place);
                 let place = places.max().unwrap_or_default().max(furthest);
                 self.lost_for_good = answers.is_empty() || answers.iter().any(|answer| answer.has_lost);
-                if self.lost_for_good {
-                    self.lost_behind = Some(place.1);
-                }
+                let was_told = self.lost_behind.map(|index| index.min(furthest.1));
+                let is_lost = self.has_lost_majority(&heard, &answers);
+                self.lost_behind = was_told.max(is_lost.then_some(furthest.1));
                 self.begin_behind_place(now, &heard, place, next);
             }
             Memory::Behind { place, .. } => {
@@ -275,13 +277,35 @@ impl Group {
         self.remember();
     }
 
-    /// All voters have lost what they had. Then the group goes on with what a replica has that does not vote: a full copy of it, if it has applied more than the furthest voter.
-    fn begins_with_copy(&self, furthest: Place, committed: Place) -> bool {
+    /// Voters have lost what they had, and a replica that does not vote knows more to be committed than is in the furthest log of those that can be elected. Then the group goes on with a full copy of that one.
+    fn begins_with_copy(&self, answers: &[Answer], furthest: Place, committed: Place) -> bool {
+        let others_have_lost = answers.is_empty() || answers.iter().any(|answer| answer.has_lost);
+        // A replica that does not know yet that it votes cannot be elected.
+        let ends = answers
+            .iter()
+            .filter(|answer| answer.can_lead)
+            .map(|answer| answer.last);
+        let nobody_has_any = ends.max().unwrap_or_default().max(self.last_place()) == Place::default();
+        let is_further = committed > furthest || nobody_has_any && committed > Place::default();
         match self.memory {
             Memory::Whole => false,
-            Memory::Lost { .. } => furthest == Place::default() && committed > furthest,
-            Memory::Behind { place, .. } => furthest < place && committed > furthest,
+            Memory::Lost { .. } => others_have_lost && is_further,
+            Memory::Behind { place, .. } => (furthest < place || nobody_has_any) && is_further,
         }
+    }
+
+    /// Whether a majority of the voters has lost what it had, or lacks something of it. Then entries may be lost that were acknowledged.
+    fn has_lost_majority(&self, heard: &BTreeMap<u64, Answer>, answers: &[Answer]) -> bool {
+        let lacks = |answer: &Answer| answer.has_lost || answer.place > answer.last;
+        let is_lacking =
+            |&replica: &ReplicaId| replica == self.me() || heard.get(&id_of(replica)).is_some_and(lacks);
+        let told = answers
+            .iter()
+            .map(|answer| answer.electorate)
+            .chain([self.electorate()]);
+        let newest = told.max_by_key(|told| told.index).unwrap_or_default();
+        let mut sets = [newest.voters, newest.outgoing].into_iter();
+        sets.any(|set| 2 * set.iter().filter(is_lacking).count() > set.len())
     }
 
     fn begin_behind_place(&mut self, now: Micros, heard: &BTreeMap<u64, Answer>, place: Place, number: u64) {

@@ -65,6 +65,9 @@ struct Known {
     term: u64,
     #[prost(uint64, tag = "3")]
     index: u64,
+    /// Whether it votes.
+    #[prost(bool, tag = "4")]
+    votes: bool,
 }
 
 /// The kinds of messages, by their names in raft-rs.
@@ -100,6 +103,8 @@ pub(crate) struct Answer {
     pub place: Place,
     /// Whether it has lost what it had, too.
     pub has_lost: bool,
+    /// Whether it votes, as far as it knows: then it can be elected.
+    pub can_lead: bool,
     /// Whose votes may be needed.
     pub electorate: Electorate,
 }
@@ -339,6 +344,7 @@ impl RaftMessage {
                 outgoing: put_set(answer.electorate.outgoing),
                 term: answer.committed.0,
                 index: answer.committed.1,
+                votes: answer.can_lead,
             })),
             ..RaftMessage::default()
         }
@@ -387,6 +393,7 @@ impl RaftMessage {
             committed: (known.term, known.index),
             place: (self.commit_term, self.reject_hint),
             has_lost: self.reject,
+            can_lead: known.votes,
             electorate: Electorate {
                 index: self.members_index,
                 voters: self.named().1,

@@ -1,7 +1,7 @@
 //! What a node reports of a group, and what operators want of it.
 //!
-//! The leader fulfils a [`Wish`]. A replica that is to lead asks its leader for that: so [`Group::fulfil`] returns the leader, and the protocol sends it the question. If the leader cannot change the members as
-//! an operator wants, its status says why.
+//! The leader of a group fulfils a [`Wish`]. If a follower is to lead, [`Group::fulfil`] returns the leader, and the protocol asks it to hand its leadership over. If the leader cannot change the members as an operator
+//! wants, its status says why.
 use crate::group::{Group, Role};
 use turnbuckle_core::{GroupStatus, Micros, ReplicaId, Wish};
 

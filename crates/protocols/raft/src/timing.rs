@@ -4,6 +4,9 @@
 //! an election.
 use turnbuckle_core::{Micros, Misfit};
 
+/// The longest election timeout, in heartbeats.
+const MAX_TICKS: u64 = 10_000;
+
 /// The times of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
@@ -19,26 +22,29 @@ impl Timing {
     /// Checks the parameters `heartbeat` and `election`.
     ///
     /// # Errors
-    /// If the election timeout is shorter than three heartbeats.
+    /// If the election timeout is shorter than three heartbeats, or longer than 10,000.
     pub fn check(&self) -> Result<(), Misfit> {
         let least = Micros(3 * self.heartbeat.0);
-        match self.election >= least {
-            true => Ok(()),
-            false => Err(Misfit {
-                parameter: "election",
-                found: self.election.to_string(),
-                expected: format!(
-                    "a time of at least three heartbeats: \"{least}\", because heartbeat is \"{}\"",
-                    self.heartbeat
-                ),
-            }),
-        }
+        let most = Micros(self.heartbeat.0 * MAX_TICKS);
+        let (bound, time) = match self.election {
+            election if election < least => ("least three", least),
+            election if election > most => ("most 10,000", most),
+            _ => return Ok(()),
+        };
+        Err(Misfit {
+            parameter: "election",
+            found: self.election.to_string(),
+            expected: format!(
+                "a time of at {bound} heartbeats: \"{time}\", because heartbeat is \"{}\"",
+                self.heartbeat
+            ),
+        })
     }
 
     /// The election timeout in ticks: at least three.
     pub(crate) fn election_ticks(&self) -> usize {
         let ticks = self.election.0 / self.heartbeat.0.max(1);
-        usize::try_from(ticks).unwrap_or(usize::MAX).clamp(3, 10_000)
+        ticks.clamp(3, MAX_TICKS) as usize
     }
 
     /// The election timeout: a number of ticks.

@@ -7,8 +7,9 @@
 //! - The leader of its group has dropped entries that it needs. It takes a copy of the leader.
 //! - It leads, and another site has dropped entries that this one needs, or its site has lost writes ([`mod@crate::epochs`]). It takes copies of the other sites.
 //! - It has a *gap*: its leader has what copies have brought, and it has not. It takes a copy of the leader.
+use crate::forwarder::Way;
 use crate::replica::{Cx, Nukv};
-use crate::sites::Sites;
+use crate::sites::{Has, Place, Sites};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Hlc, Micros, Recovered, ReplicaId, ServerId, SiteId};
@@ -225,10 +226,14 @@ impl Nukv {
 
     /// Whether it has what another site has, as far as that has said so: of this site's own writes, or of all. Not if it was never heard.
     fn has_what_is_at(&self, site: SiteId, own_writes: bool) -> bool {
-        let theirs = self.ways.get(&site).and_then(|way| way.sites.as_ref());
         let own = self.refill.as_ref().unwrap_or(&self.sites);
-        theirs.is_some_and(|theirs| match own_writes {
-            true => own.covers_site(self.site, theirs),
+        let has_taken =
+            |way: &Way| way.taken == Place::default() || own.has(self.site, way.taken) == Has::Yes;
+        let way = self.ways.get(&site);
+        let theirs = way.and_then(|way| Some((way, way.sites.as_ref()?)));
+        theirs.is_some_and(|(way, theirs)| match own_writes {
+            // What is in its log may be applied there later.
+            true => own.covers_site(self.site, theirs) && has_taken(way),
             false => self.sites.covers(theirs),
         })
     }

@@ -29,7 +29,8 @@ impl Nukv {
     /// A leader looks whether several replicas of its site have lost their directories together, and no epoch has begun since. Then writes may be lost that were acknowledged, and that no other site has. A session that has seen one would
     /// not be told if the epoch went on. The first leader of a new group finds the same.
     pub(crate) fn look_for_loss(&mut self) {
-        let lost = self.group.lost_behind().filter(|&index| self.begun <= index);
+        let is_new = |index: &u64| self.begun <= *index && *index <= self.group.last();
+        let lost = self.group.lost_behind().filter(is_new);
         // The first epoch has to begin in any case.
         let is_kept = self.config.bugs.keeps_epoch && self.sites.place(self.site).epoch > Hlc::ZERO;
         let Some(index) = lost.filter(|_| self.leads && self.refill.is_none() && !is_kept) else {
@@ -108,12 +109,17 @@ impl Nukv {
 
     // ---- the site's own entries -------------------------------------------------------------------------------
 
+    /// Whether its site has an epoch in which this leader may stamp.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.refill.is_none() && self.taken.place(self.site).epoch > Hlc::ZERO
+    }
+
     /// The link of the next entry of this site. `None` before its epoch has begun, while the site takes copies of others, and as long as a new leader may not have heard that its site has lost writes ([`Nukv::look_for_loss`]).
     pub(crate) fn next_link(&self, cx: &mut Cx<'_>) -> Option<Link> {
-        let last = self.taken.place(self.site);
-        if last.epoch == Hlc::ZERO || self.refill.is_some() || !self.group.knows_committed() {
+        if !self.has_begun() || !self.group.knows_committed() {
             return None;
         }
+        let last = self.taken.place(self.site);
         let at = cx.stamp();
         Some(Link {
             place: Place {

@@ -4,8 +4,10 @@
 //! waiting for answers, up to a limit of bytes. If nothing comes back for an election timeout, it asks how far the site is, and goes on from there: so lost messages, restarts and new leaders at either end are one case.
 //!
 //! ```text
-//!            ask ---------> have 16        nothing kept below 30: dropped ---> the other site takes a full copy
-//!   17, 18, 19 -----------> have 18, gap?  no: 20, 21 -->     yes: again from 19
+//!   how far are you? -----> up to 16       entries from 17 are kept:      17, 18, 19 -->
+//!                                          entries below 30 are dropped:  dropped ----->   the other site takes a full copy
+//!   17, 18, 19 -----------> up to 18       all fitted:                    20, 21 ------>
+//!                           up to 18, gap  some did not fit:              19, 20, 21 -->
 //! ```
 use crate::apply::note_ahead;
 use crate::entry::Entry;
@@ -39,6 +41,8 @@ pub(crate) struct Way {
     /// How far the site was, when it was last heard; and its leader, which has said so.
     pub sites: Option<Sites>,
     pub at: Option<ServerId>,
+    /// Up to where it had the writes of this site in its log then, applied or not.
+    pub taken: Place,
     /// The index up to which the site has applied what this one has stamped.
     pub held: u64,
     /// Whether the site takes a full copy: what it needs was dropped here.
@@ -152,6 +156,7 @@ impl Nukv {
         way.asked = 0;
         way.since = cx.now.monotonic;
         way.sites = Some(sites);
+        way.taken = taken;
         way.at = Some(from);
         while way.under_way.front().is_some_and(|&(last, _)| last <= taken.at) {
             way.under_way.pop_front();

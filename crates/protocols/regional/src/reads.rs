@@ -1,4 +1,4 @@
-//! Reads: what a replica must have before it answers (Algorithm 4.2, lines 1-4), and the needs that are shared with writes that wait.
+//! Reads: what a replica must have before it answers (Algorithm 4.2, lines 1-4). A write that waits for what its session has seen waits in the same way.
 use crate::replica::{Cx, Line, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};

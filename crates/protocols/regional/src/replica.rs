@@ -432,15 +432,19 @@ impl Protocol for Nukv {
     }
 
     fn group(&self) -> Option<GroupStatus> {
-        let takes_no_writes = self.refill.is_some() || self.taken.place(self.site).epoch == Hlc::ZERO;
         Some(GroupStatus {
-            awaits: self.awaited().filter(|_| self.leads && takes_no_writes),
+            awaits: self.awaited().filter(|_| self.leads && !self.has_begun()),
             ..self.group.status()
         })
     }
 
     fn forwards(&self, now: Now) -> Vec<Forwarding> {
         self.ways_to_others(now)
+    }
+
+    /// A leader has applied its log from the beginning on, or from behind a full copy. Its followers may need it before it has everything else.
+    fn is_sound_source(&self) -> bool {
+        self.group.role() == Role::Leader
     }
 
     fn completeness(&self) -> Completeness {

@@ -1,7 +1,7 @@
 //! A client: what it has read and written of each site's writes, and whom it asks (Algorithm 4.1).
 //!
-//! For each partition it keeps the places of what it has read (`hrm`), and of what it has written (`hwm`); and over all partitions, the newest timestamps of both (`dt_r`, `dt_w`). What of that an operation takes along
-//! is its level:
+//! For each partition a session keeps the places of what it has read (the paper's `hrm`), and of what it has written (`hwm`). Over all partitions it keeps the newest timestamp of each (`dt_r`, `dt_w`). The level of an operation decides which of these
+//! the request carries:
 //!
 //! | level | a read needs | a write is stamped above |
 //! |---|---|---|
@@ -216,6 +216,9 @@ impl NukvSession {
         let Some((by, level, part)) = self.open.part(tag, number) else {
             return;
         };
+        if part.is_answered {
+            return;
+        }
         let partition = self.topology.partition_of_slot(part.key.slot());
         let replicas = self.topology.replicas_of(partition);
         let members =
@@ -420,7 +423,7 @@ impl Session for NukvSession {
                 let mut receipt = Receipt {
                     asked: level.into(),
                     given: level,
-                    waited: receipt.waited + part.tried(),
+                    waited: part.waited(cx.now.monotonic, receipt.waited),
                     ..receipt
                 };
                 if let Proof::Regional(proof) = &mut receipt.proof {
@@ -460,8 +463,8 @@ impl Session for NukvSession {
                 (why, false)
             }
         };
-        if !at_once && let Some((_, _, part)) = self.open.part(tag, number) {
-            part.said = Some(why.clone());
+        if let Some((_, _, part)) = self.open.part(tag, number) {
+            part.said = Some(why.clone()).filter(|_| !at_once);
         }
         if self.open.ask_again(cx, tag, number, why, at_once) {
             self.ask(cx, tag, number);

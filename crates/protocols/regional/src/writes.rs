@@ -61,7 +61,7 @@ impl Nukv {
         // Algorithm 4.2, lines 6 and 7: the clock follows what the session has seen.
         cx.observe(request.above);
         let Some(link) = self.next_link(cx) else {
-            let outcome = match self.awaited() {
+            let outcome = match self.awaited().filter(|_| !self.has_begun()) {
                 Some(site) => Outcome::NotBegun(site),
                 None => Outcome::NotLeader(None),
             };

@@ -30,12 +30,14 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let mut place = 2;
     while place < call.len() {
         if place + 1 == call.len() {
-            return Err(Refusal::syntax());
+            return Err(syntax());
         }
         if call.arguments.is(place, "COUNT") {
             let asked = call.integer(place + 1)?;
             if asked < 1 {
-                return Err(Refusal::syntax());
+                return Err(Refusal::err(format_args!(
+                    "syntax error; found COUNT {asked}, expected a number of 1 or more"
+                )));
             }
             count = u32::try_from(asked).unwrap_or(u32::MAX).min(max);
         } else if call.arguments.is(place, "MATCH") {
@@ -43,12 +45,16 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         } else if call.arguments.is(place, "TYPE") {
             none = !is_string(call, place + 1)?;
         } else {
-            return Err(Refusal::syntax());
+            return Err(syntax());
         }
         place += 2;
     }
     let scan = Operation::Scan { cursor, count };
     call.operate(Shape::Keys { pattern, none }, scan)
+}
+
+fn syntax() -> Refusal {
+    Refusal::usage("SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]")
 }
 
 /// Whether the argument names the type that all values have. If it names another type of Redis, no value has it.

@@ -66,6 +66,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         history: false,
         replication: Replication::Streams,
         agrees_by_site: false,
+        tells_losses: false,
         max_members: 1,
         leaves_sites_out: false,
         tolerates_clock_steps: true,

@@ -292,12 +292,17 @@ fn check_replica_sites(
     sites: usize,
     members: &Members,
 ) -> Result<u16, Misplaced> {
+    let leaves_sites_out = protocol.descriptor().leaves_sites_out;
     if members.numbers().len() > 1 {
-        return Err(given.wrong("no replica_sites beside members of different numbers"));
+        let why = match leaves_sites_out {
+            true => "no replica_sites beside members of different numbers".to_string(),
+            false => format!("no replica_sites: with {protocol} each partition is at all sites"),
+        };
+        return Err(given.wrong(why));
     }
     let expected = match usize::try_from(**given).unwrap_or(usize::MAX) {
         count if count == sites => return Ok(count as u16),
-        _ if !protocol.descriptor().leaves_sites_out => {
+        _ if !leaves_sites_out => {
             format!("{sites}: with {protocol} each partition is at all sites")
         }
         count if (1..sites).contains(&count) => return Ok(count as u16),

@@ -1,5 +1,5 @@
 use super::{Exposition, Family, Kind, LevelLabel, LoopCounts, OperationKind, Snapshot, process};
-use crate::status::{KeyspaceStatus, MetricStatus, MetricValue, Status, StreamStatus};
+use crate::status::{KeyspaceStatus, MetricStatus, MetricValue, MetricValues, Status, StreamStatus};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// All families of a node, in a fixed order.
@@ -267,8 +267,11 @@ fn own_metrics(text: &mut Exposition, status: &Status) {
         for (keyspace, metric) in metrics {
             for (site, value) in metric.values() {
                 let mut labels = vec![("keyspace", keyspace)];
-                labels.extend(site.map(|site| ("from", site)));
-                labels.extend(site.map(|_| ("to", status.site.as_str())));
+                let here = status.site.as_str();
+                labels.extend(site.into_iter().flat_map(|site| match metric.values {
+                    MetricValues::ToSite(_) => [("from", here), ("to", site)],
+                    _ => [("from", site), ("to", here)],
+                }));
                 sample(&mut family, &labels, value);
             }
         }

@@ -1,7 +1,7 @@
 //! A protocol's own metrics, as it declares them ([`turnbuckle_core::Metric`]). Nothing here knows the name of one.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Measured, Reading, ReplicaId};
+use turnbuckle_core::{Flow, Measured, Reading, ReplicaId};
 
 /// The readings of one metric of a protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub enum MetricValues {
     One(MetricValue),
     /// One value for each other site that something comes from.
     BySite(BTreeMap<String, MetricValue>),
+    /// One value for each other site that something goes to. It reads like the other kind where it is read again.
+    ToSite(BTreeMap<String, MetricValue>),
 }
 
 /// A value.
@@ -53,17 +55,18 @@ impl MetricStatus {
         let values = match measured.readings.get(&None) {
             Some(reading) => MetricValues::One(value(reading)?),
             None if by_site.is_empty() => return None,
+            None if measured.flow == Flow::To => MetricValues::ToSite(by_site),
             None => MetricValues::BySite(by_site),
         };
         let help = measured.help.to_string();
         Some(MetricStatus { help, values })
     }
 
-    /// Each value, with the site that it comes from, if any.
+    /// Each value, with the other site, if any.
     pub(crate) fn values(&self) -> Vec<(Option<&str>, &MetricValue)> {
         match &self.values {
             MetricValues::One(value) => vec![(None, value)],
-            MetricValues::BySite(values) => {
+            MetricValues::BySite(values) | MetricValues::ToSite(values) => {
                 let values = values.iter();
                 values.map(|(site, value)| (Some(site.as_str()), value)).collect()
             }

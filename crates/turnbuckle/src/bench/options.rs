@@ -166,9 +166,11 @@ fn parse_value_size(text: &str) -> Result<ValueSize, String> {
 }
 
 /// A whole or decimal number and a unit; more than nothing, and at most a year.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let expected =
-        || "expected more than nothing and at most a year, such as 30s, 500ms, 5m or 1h".to_owned();
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let expected = || {
+        "expected a time with a unit, more than nothing and at most a year, such as 30s, 500ms, 5m or 1h"
+            .to_owned()
+    };
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .ok_or_else(expected)?;

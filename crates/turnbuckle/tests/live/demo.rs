@@ -109,7 +109,8 @@ fn a_demo_has_the_keyspaces_that_were_asked_for() {
     let said = String::from_utf8(refused.stderr).expect("it is text");
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("there is no protocol 'snow'") && said.contains("gentlerain"),
+        said.contains("--keyspace rain=snow: there is no protocol 'snow'; expected one of abd, ")
+            && said.contains("gentlerain"),
         "{said}"
     );
 }
@@ -138,6 +139,20 @@ fn cuts_are_the_same_whichever_process_is_asked() {
     admin(2).heal(None).expect("it answers");
     for site in 0..3 {
         wait_until("every site knows that it has ended", || is_cut(site).is_empty());
+    }
+}
+
+/// With several nodes a site, the table names nodes, and the shell takes these names.
+#[test]
+fn a_demo_with_several_nodes_a_site_names_nodes() {
+    let options = ["--wan", "off", "--sites", "2", "--nodes", "2"];
+    let said = shell("a1 SET x 1\na2\nmove b1\n", &options);
+    let (table, rest) = said.split_once("\n\n").expect(&said);
+    let names = table.lines().map(|line| line.split_whitespace().next());
+    let names: Vec<&str> = names.flatten().filter(|word| word.is_ascii()).collect();
+    assert_eq!(names, ["node", "a1", "a2", "b1", "b2"], "{said}");
+    for expected in ["a> a1 SET x 1\nOK\n", "a2> move b1\nthe session goes on at b1;"] {
+        assert!(rest.contains(expected), "expected {expected:?} in:\n{said}");
     }
 }
 

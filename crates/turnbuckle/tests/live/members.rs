@@ -1,6 +1,8 @@
 //! Members of groups that change, and leaders that move, while clients write.
 use crate::cluster::{Client, Cluster, SITES, patient, text, wait_until};
 use std::{
+    io::{Read, Write},
+    net::TcpStream,
     process::{Command, Output},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -26,7 +28,7 @@ fn operate(cluster: &Cluster, command: &str, nodes: &[usize]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
         .arg("cluster")
         .args(command.split(' '))
-        .args(["--within", "300", "--admin", &admin.join(",")])
+        .args(["--within", "300s", "--admin", &admin.join(",")])
         .output()
         .expect("the command runs")
 }
@@ -36,6 +38,32 @@ fn done(cluster: &Cluster, command: &str, nodes: &[usize]) -> String {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command}: {error}");
     String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+/// What a node says of whether it is ready.
+fn readyz(cluster: &Cluster, node: usize) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", cluster.ports(node).admin)).expect("the node listens");
+    let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it is answered");
+    answer
+}
+
+/// The table of `cluster status`, without the spaces between its columns.
+fn status(cluster: &Cluster, nodes: &[usize]) -> Vec<String> {
+    let admin: Vec<String> = nodes
+        .iter()
+        .map(|&node| format!("127.0.0.1:{}", cluster.ports(node).admin))
+        .collect();
+    let output = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .args(["cluster", "status", "--admin", &admin.join(",")])
+        .output()
+        .expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(words).collect()
 }
 
 fn refused(cluster: &Cluster, command: &str) -> String {
@@ -126,6 +154,10 @@ fn what_no_group_can_do_is_refused_in_words() {
     );
     wrong("member remove c --keyspace consensus --partition 2", "below 2");
     wrong(
+        "member remove c --keyspace consensus --within 5",
+        "expected a time with a unit",
+    );
+    wrong(
         "member replace c c --keyspace consensus",
         "found the same one twice",
     );
@@ -138,7 +170,13 @@ fn what_no_group_can_do_is_refused_in_words() {
     assert_eq!(words(&mut at_c, "SET x 1"), "OK");
     assert_eq!(words(&mut at_c, "GET x AT eventual"), "1");
     assert!(words(&mut at_c, "DBSIZE").contains("takes no part in its group"));
-    done(&cluster, "member remove b --keyspace consensus", &ALL);
+    let one_left = operate(&cluster, "member remove b --keyspace consensus", &ALL);
+    let warned = String::from_utf8_lossy(&one_left.stderr).into_owned();
+    assert!(one_left.status.success(), "{warned}");
+    assert!(
+        warned.starts_with("warning: one voter is left in each of 2 partitions: "),
+        "{warned}"
+    );
     wrong("member remove a --keyspace consensus", "no voter would be left");
     assert_eq!(words(&mut at_c, "GET x"), "1");
 }
@@ -169,6 +207,9 @@ fn a_regional_site_goes_on_without_one_of_its_nodes() {
         "expected replicas of one site",
     );
     wrong("member add a1 --keyspace regional", &a, "nothing to change");
+    let unknown = "\"a4\"; expected one of the sites a, b, c, or of the nodes a1, a2, a3, b1, ";
+    wrong("member replace a1 a4 --keyspace regional", &a, unknown);
+    wrong("member replace a4 a1 --keyspace regional", &a, unknown);
     wrong("member replace a1 a2 --keyspace regional", &a, "a2 votes already");
     wrong(
         "member remove a1 --keyspace regional",
@@ -177,12 +218,32 @@ fn a_regional_site_goes_on_without_one_of_its_nodes() {
     );
     let remove = done(&cluster, "member remove a1 --keyspace regional", &a);
     assert_eq!(remove, "2 partitions: a1 takes no part");
+    wrong("member replace a1 a4 --keyspace regional", &a, unknown);
+    wait_until("nodes are named, and a1 takes no part", || {
+        let lines = status(&cluster, &a);
+        let of = |node: &str, leader: &[&str]| {
+            let line = |line: &&String| {
+                let words: Vec<&str> = line.split(' ').collect();
+                words.starts_with(&["regional", "0", node])
+                    && leader
+                        .iter()
+                        .any(|leader| words[3..].join(" ").starts_with(leader))
+                    && line.ends_with(" a2 a3")
+            };
+            lines.iter().any(|one| line(&one))
+        };
+        of("a1", &["takes no part"]) && of("a2", &["a2", "a3"]) && of("a3", &["a2", "a3"])
+    });
     assert_eq!(words(&mut at_a3, "SET x 2"), "OK");
     let replace = done(&cluster, "member replace a2 a1 --keyspace regional", &a);
     assert_eq!(replace, "2 partitions: a1 votes, a2 takes no part");
     let add = done(&cluster, "member add a2 --keyspace regional", &a);
     assert_eq!(add, "2 partitions: a2 votes");
     cluster.kill(0);
+    let degraded = "node a1 of this site cannot be reached: other replicas of its partitions are asked";
+    wait_until("a node of the site says that a1 is away", || {
+        readyz(&cluster, 1).contains(degraded)
+    });
     // Another replica is elected meanwhile.
     wait_until("site a takes writes", || words(&mut at_a3, "SET x 3") == "OK");
     cluster.start_node(0);

@@ -339,7 +339,13 @@ impl Host {
         let name = |replica: ReplicaId| replica.name(self.config.site_name(replica.site()));
         let node = |partition, replica| {
             let node = placement.node_of(ServerId::of(partition, replica));
-            (name(replica), self.config.node(node).name.clone())
+            self.config.node(node).name.clone()
+        };
+        // Operators name nodes where all replicas of a group are at one site.
+        let by_node = self.agrees_by_site(&keyspace.name);
+        let called = |partition, replica| match by_node {
+            true => node(partition, replica),
+            false => name(replica),
         };
         let names = |replicas: ReplicaSet| replicas.iter().map(name).collect();
         let group = groups.map(|(partition, group)| GroupStatus {
@@ -350,49 +356,49 @@ impl Host {
             committed: group.committed,
             applied: group.applied,
             leads: group.leads,
+            takes_no_part: !group.is_member,
             replicas: group
                 .replicas
                 .iter()
-                .map(|replica| node(*partition, replica))
+                .map(|replica| (name(replica), node(*partition, replica)))
                 .collect(),
             voters: names(group.voters),
             voters_before: names(group.outgoing),
             learners: names(group.learners),
             refused_for_good: group.refusal.is_some_and(MemberRefusal::is_final),
-            refusal: group.refusal.map(|refusal| match refusal {
-                MemberRefusal::Unknown(replica) => format!("the partition has no replica {}", name(replica)),
-                MemberRefusal::NoVoters => "no voter would be left".into(),
-                MemberRefusal::Busy => "another change of members or leaders is under way".into(),
-                MemberRefusal::Silent(replica) => format!("{} is a learner, and is not heard", name(replica)),
-                MemberRefusal::TakesCopy(replica) => {
-                    format!("{} is a learner, and takes a full copy", name(replica))
-                }
-                MemberRefusal::Lags(replica, entries) => {
-                    format!("{} is a learner, and lacks {entries} entries", name(replica))
-                }
-                MemberRefusal::NoMajority { voters, heard } => {
-                    format!(
-                        "only {heard} of the {voters} voters that there would be are heard, and no majority"
-                    )
-                }
-            }),
+            refusal: group
+                .refusal
+                .map(|refusal| refusal_in_words(refusal, |replica| called(*partition, replica))),
         });
         group.collect()
     }
 
-    /// Keyspaces with partitions whose replicas here know no leader.
+    /// Keyspaces with partitions whose replicas here know no leader, or take no writes yet.
     fn leaderless(&self) -> Vec<String> {
         let statuses = self.node.status(self.clock.now()).into_iter();
-        let words = statuses.filter_map(|status| {
+        let words = statuses.flat_map(|status| {
             let groups = status.groups.iter();
             let leaderless = groups.filter(|(_, group)| group.is_member && group.leader.is_none());
             let count = leaderless.count();
-            (count > 0).then(|| {
+            let leaderless = (count > 0).then(|| {
                 format!(
                     "{count} partitions of {} have no leader that is known here: they take no writes",
                     status.name
                 )
-            })
+            });
+            let awaited: BTreeMap<SiteId, usize> =
+                (status.groups.iter()).fold(BTreeMap::new(), |mut counts, (_, group)| {
+                    group.awaits.iter().for_each(|&site| *counts.entry(site).or_default() += 1);
+                    counts
+                });
+            let awaiting = awaited.into_iter().map(|(site, count)| {
+                format!(
+                    "{count} partitions of {} take no writes yet: they first have to learn from site {} which writes of this site there are",
+                    status.name,
+                    self.config.site_name(site)
+                )
+            });
+            leaderless.into_iter().chain(awaiting).collect::<Vec<_>>()
         });
         words.collect()
     }
@@ -531,6 +537,23 @@ impl ReplicasOf {
     }
 }
 
+/// Why a leader has not changed the members. `name` names a replica.
+fn refusal_in_words(refusal: MemberRefusal, name: impl Fn(ReplicaId) -> String) -> String {
+    match refusal {
+        MemberRefusal::Unknown(replica) => format!("the partition has no replica {}", name(replica)),
+        MemberRefusal::NoVoters => "no voter would be left".into(),
+        MemberRefusal::Busy => "another change of members or leaders is under way".into(),
+        MemberRefusal::Silent(replica) => format!("{} is a learner, and is not heard", name(replica)),
+        MemberRefusal::TakesCopy(replica) => format!("{} is a learner, and takes a full copy", name(replica)),
+        MemberRefusal::Lags(replica, entries) => {
+            format!("{} is a learner, and lacks {entries} entries", name(replica))
+        }
+        MemberRefusal::NoMajority { voters, heard } => {
+            format!("only {heard} of the {voters} voters that there would be are heard, and no majority")
+        }
+    }
+}
+
 fn by_partition(found: &[(u16, String)]) -> impl Iterator<Item = String> {
     let found = found.iter();
     found.map(|(partition, why)| format!("partition {partition}: {why}"))
@@ -593,6 +616,10 @@ impl AdminSource for Host {
         let (keyspace, partitions) = self.groups_named(&change.keyspace, change.partition)?;
         let topology = &keyspace.topology;
         let placement = self.config.placement();
+        let has = |partition, of: ReplicasOf| {
+            let mut replicas = topology.replicas_of(partition).iter();
+            replicas.any(|replica| of.has(&placement, ServerId::of(partition, replica)))
+        };
         let mut wanted = Vec::new();
         for (name, word) in &change.replicas_of {
             let membership: Membership = word.parse().map_err(|expected: &str| Unknown {
@@ -600,11 +627,7 @@ impl AdminSource for Host {
                 expected: expected.into(),
             })?;
             let of = self.replicas_named(name)?;
-            let is_there = |&partition: &u16| {
-                let mut replicas = topology.replicas_of(partition).iter();
-                replicas.any(|replica| of.has(&placement, ServerId::of(partition, replica)))
-            };
-            if !partitions.iter().any(is_there) {
+            if !partitions.iter().any(|&partition| has(partition, of)) {
                 return Err(Unknown {
                     found: name.clone(),
                     expected: format!("a site or a node with replicas of {}", change.keyspace),
@@ -624,10 +647,6 @@ impl AdminSource for Host {
             });
         }
         // Where one replica is to take the place of another, each group must have both: else a voter would go, and none would come.
-        let has = |partition, of: ReplicasOf| {
-            let mut replicas = topology.replicas_of(partition).iter();
-            replicas.any(|replica| of.has(&placement, ServerId::of(partition, replica)))
-        };
         let goes = |membership| membership == Membership::None;
         let (leave, come) = wanted
             .iter()
@@ -696,7 +715,7 @@ impl AdminSource for Host {
         });
         let away = away.map(|peer| {
             format!(
-                "node {} of this site cannot be reached: other sites are asked for its partitions where that is possible",
+                "node {} of this site cannot be reached: other replicas of its partitions are asked where that is possible",
                 self.node_name(peer)
             )
         });
