@@ -880,11 +880,11 @@ impl Judge {
         }
     }
 
-    /// The replica's files are gone, or are as they were at `kept_until`. `survives` tells whether a running peer has a version that the
-    /// replica stamped, or something newer. Its last argument says whether the version is a delete, or was deleted since.
+    /// The replica's files are gone, or are as they were at `kept_until`. What may be lost with them are versions that `stamping` names as the replica that stamped them: itself or, where the replicas of a site agree, the first of the
+    /// site. `survives` tells whether a running peer has such a version, or something newer. Its last argument says whether the version is a delete, or was deleted since.
     pub(crate) fn lose_directory(
         &mut self,
-        server: ServerId,
+        (server, stamping): (ServerId, ServerId),
         now: Micros,
         kept_until: Micros,
         survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool,
@@ -896,17 +896,21 @@ impl Judge {
         for (key, of_key) in &self.keys {
             for version in of_key
                 .versions()
-                .filter(|version| version.replica == server.replica())
+                .filter(|version| version.replica == stamping.replica())
             {
-                let is_its_own = self.server_of(key, version.replica) == server;
+                let is_its_own = self.server_of(key, version.replica) == stamping;
                 // What was lost before does not come back through what a peer has heard since.
                 let is_deleted = of_key.is_deleted(version);
-                if is_its_own && !self.is_lost(key, version) && survives(server, key, version, is_deleted) {
+                if is_its_own && !self.is_lost(key, version) && survives(stamping, key, version, is_deleted) {
                     spared.push((key.clone(), version));
                 }
             }
         }
         self.excuse(server, now, kept_until);
+        if stamping != server {
+            let loss = Loss { at: now, kept_until };
+            self.losses.entry(stamping).or_default().push(loss);
+        }
         self.spared.extend(spared);
     }
 

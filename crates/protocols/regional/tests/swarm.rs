@@ -151,7 +151,6 @@ fn every_planted_bug_is_found() {
         ("ignores_needs", all, Keys::Two, 1..=40),
         ("writes_twice", all, Keys::Two, 30..=40),
         ("keeps_no_votes", all, Keys::Two, 1..=10),
-        ("keeps_epoch", all, Keys::Two, 1225..=1235),
         ("claims_by_stamps", all, Keys::Two, 60..=70),
     ];
     let worlds = match asked.as_deref() {

@@ -29,15 +29,20 @@ impl<S: Session> World<S> {
             |server, key: &Key, version, is_deleted| self.survives(node, server, key, version, is_deleted);
         judge.look_at_spared(survives);
         for server in self.servers_of(node) {
+            let of_site = ServerId { member: 0, ..server };
+            let stamping = match S::Protocol::DESCRIPTOR.agrees_by_site {
+                true => of_site,
+                false => server,
+            };
             match loss {
                 Loss::Process => {}
                 Loss::Power if self.options.durability == Durability::Fsync => {}
                 Loss::Power => judge.excuse(server, time, synced_at),
-                Loss::Directory => judge.lose_directory(server, time, Micros(0), survives),
+                Loss::Directory => judge.lose_directory((server, stamping), time, Micros(0), survives),
                 Loss::Old => {
                     let backup = self.machines[place].backup.as_ref();
                     let kept_until = backup.map_or(Micros(0), |backup| backup.at);
-                    judge.lose_directory(server, time, kept_until, survives);
+                    judge.lose_directory((server, stamping), time, kept_until, survives);
                 }
             }
         }
@@ -69,8 +74,9 @@ impl<S: Session> World<S> {
         version: VersionId,
         is_deleted: bool,
     ) -> bool {
-        let others = self.topology.others_of(server).iter();
-        let mut peers = others.map(|replica| server.peer(replica));
+        // Also the server itself: another one of its site may be the one that loses its directory.
+        let all = self.topology.replicas_of(server.partition).iter();
+        let mut peers = all.map(|replica| server.peer(replica));
         peers.any(|peer| {
             let node = self.placement.node_of(peer);
             node != lost && self.has(node, peer, key, version, is_deleted)
