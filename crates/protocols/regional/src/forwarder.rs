@@ -148,6 +148,10 @@ impl Nukv {
             }
             return;
         }
+        if have.begins {
+            // Else this replica's copies would say that they cover nothing of that site, and that site waits for such copies.
+            self.heard.remove(&from.site);
+        }
         let taken = Place {
             epoch: Hlc(have.epoch),
             at: Hlc(have.at),
@@ -443,7 +447,8 @@ impl Nukv {
     /// Tells the forwarder of another site how far this one is.
     pub(crate) fn tell_how_far(&mut self, cx: &mut Cx<'_>, to: ServerId, is_gap: bool) {
         let leads = Have::of(Some(cx.me.replica()));
-        let have = leads.with(&self.sites, self.taken.place(to.site), is_gap);
+        let mut have = leads.with(&self.sites, self.taken.place(to.site), is_gap);
+        have.begins = self.refill.is_some() && self.group.knows_committed();
         self.told.insert(to.site, (to, self.sites.clone()));
         cx.send(to, Body::Have(have).into());
     }

@@ -56,6 +56,9 @@ pub(crate) struct Have {
     /// Whether the entries that came last did not fit: those before them are missing.
     #[prost(bool, tag = "5")]
     pub is_gap: bool,
+    /// Whether the sender's site has lost writes and begins an epoch. An epoch of which the receiver has only heard is lost with them.
+    #[prost(bool, tag = "6")]
+    pub begins: bool,
 }
 
 impl Have {

@@ -131,6 +131,27 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
     }
 }
 
+/// Worlds that have shown something wrong once.
+#[test]
+fn worlds_that_broke_a_promise_once_keep_it() {
+    let all = (Level::Session, Level::Session);
+    for (keys, seed) in [
+        // The leader of a group of two had lost its directory, and its follower needed a full copy of it.
+        (Keys::Two, 1230),
+        // A site lost its directory twice, and the other one had only heard of the epoch between.
+        (Keys::Drawn, 567),
+        // A majority lost its directories, and the node where the world looks for what was stamped did not.
+        (Keys::Drawn, 317),
+    ] {
+        let outcome = run(all, keys, seed, None).2;
+        assert!(
+            outcome.violations.is_empty() && outcome.converged && against(all, &outcome).is_empty(),
+            "seed {seed} with {keys:?} keys: {:?}",
+            outcome.violations
+        );
+    }
+}
+
 fn is_wrong(levels: (Level, Level), keys: Keys, seed: u64, bug: &str) -> bool {
     let found = std::panic::catch_unwind(|| run(levels, keys, seed, Some(bug)).2);
     found.map_or(true, |outcome| {
