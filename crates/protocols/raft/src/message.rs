@@ -65,9 +65,9 @@ struct Known {
     term: u64,
     #[prost(uint64, tag = "3")]
     index: u64,
-    /// Whether it votes.
+    /// Whether it cannot lead: it does not vote, as far as it knows.
     #[prost(bool, tag = "4")]
-    votes: bool,
+    cannot_lead: bool,
 }
 
 /// The kinds of messages, by their names in raft-rs.
@@ -344,7 +344,7 @@ impl RaftMessage {
                 outgoing: put_set(answer.electorate.outgoing),
                 term: answer.committed.0,
                 index: answer.committed.1,
-                votes: answer.can_lead,
+                cannot_lead: !answer.can_lead,
             })),
             ..RaftMessage::default()
         }
@@ -393,7 +393,7 @@ impl RaftMessage {
             committed: (known.term, known.index),
             place: (self.commit_term, self.reject_hint),
             has_lost: self.reject,
-            can_lead: known.votes,
+            can_lead: !known.cannot_lead,
             electorate: Electorate {
                 index: self.members_index,
                 voters: self.named().1,
