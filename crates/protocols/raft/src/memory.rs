@@ -27,8 +27,8 @@
 //! promised anything, or nobody knows. Replicas may also lose theirs one after the other, so that no log is as far any more as one that was told of. While it hears no leader, such a replica
 //! asks again, and waits for no more than the furthest log that there is.
 //!
-//! **If all that vote have lost theirs**, and a replica that does not vote has not, the group goes on with what that one has. It cannot be elected, so the voters take full copies of it, and its members are theirs. What it had not
-//! applied is lost. If they began a new log instead, it would keep its own, and count as having entries that it does not have.
+//! **If several voters have lost theirs**, and a replica that does not vote knows more entries to be committed than the voters that are left, the group goes on with what that one has. It cannot be elected, so the voters take full copies of it, and
+//! its members are theirs. What it had not applied is lost. If they began a new log instead, it would keep its own, and count as having entries that it does not have.
 //!
 //! **Whoever finds that entries may be lost says so** with each message, and so does whoever hears it ([`Group::lost_behind`]). An entry that was acknowledged and is lost was on a majority. Each majority that commits something later has one of those
 //! replicas in it. So a new leader has heard of the loss when it knows what its predecessors have committed.
