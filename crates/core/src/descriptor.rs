@@ -89,7 +89,7 @@ impl Descriptor {
             ("computes no values", CONSENSUS)
         } else if options.expiry.is_some() && !self.takes_expiry {
             return Some(Failure::Unsupported(format!(
-                "the keyspace '{keyspace}' takes no expiry, and no other protocol does"
+                "the keyspace '{keyspace}' takes no expiry, and no protocol has expiry yet"
             )));
         } else if options.replaces.is_some() && !self.keeps_siblings {
             ("keeps no siblings", SIBLINGS)

@@ -130,7 +130,8 @@ impl FromStr for Level {
         let (name, argument) = lower
             .strip_suffix(')')
             .and_then(|rest| rest.split_once('('))
-            .ok_or_else(|| bad(NAMES))?;
+            // A level that needs an argument and has none: what is said is what the argument must be.
+            .unwrap_or((&lower, ""));
         match name {
             "bounded" => argument
                 .parse()
@@ -141,7 +142,7 @@ impl FromStr for Level {
             "delay" => argument
                 .parse()
                 .map(Level::Delay)
-                .map_err(|_| bad("a time such as delay(15ms)")),
+                .map_err(|_| bad("a time, such as delay(15ms)")),
             "replicas" => argument
                 .parse()
                 .ok()
@@ -209,6 +210,20 @@ mod tests {
         ] {
             let error = text.parse::<Level>().expect_err(text);
             assert!(error.to_string().contains("expected"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_level_without_its_argument_is_told_which_argument_it_needs() {
+        for (text, expected) in [
+            ("bounded", "a time above 0"),
+            ("replicas", "a number of replicas"),
+            ("delay", "a time"),
+            ("cpq", "a probability"),
+            ("strong", "eventual, session"),
+        ] {
+            let error = text.parse::<Level>().expect_err(text);
+            assert!(error.expected.starts_with(expected), "{text}: {error}");
         }
     }
 }

@@ -80,6 +80,10 @@ impl Backend for Map {
         Vec::new()
     }
 
+    fn wall_time(&self) -> turnbuckle_core::Micros {
+        turnbuckle_core::Micros(0)
+    }
+
     fn site_named(&self, _: &str) -> Option<SiteId> {
         None
     }

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
 use turnbuckle_core::{
-    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Operation, SiteId, Vector, Wanted,
+    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Operation, SiteId, Vector, Wanted,
 };
 
 /// What is behind a connection: keyspaces to open, and operations on them.
@@ -41,6 +41,15 @@ pub trait Backend {
         false
     }
 
+    /// A command begins: the one at this place of [`crate::command_names`]. Operations until the next call belong to it.
+    fn begin_command(&mut self, _place: usize) {}
+
+    /// A long command that has begun before goes on. Operations until the next call belong to it.
+    fn go_on_with_command(&mut self, _place: usize) {}
+
+    /// The command that has begun last was refused before anything of it was carried out.
+    fn refuse_command(&mut self, _place: usize) {}
+
     /// The connection is about to hold this many bytes in all, of commands, expected answers and replies. Returns false if the node has no room for
     /// them. Then the connection waits, and asks again at its next call.
     fn grow_to(&mut self, _bytes: usize) -> bool {
@@ -63,8 +72,16 @@ pub trait Backend {
     /// All keyspaces.
     fn keyspaces(&self) -> Vec<Keyspace>;
 
+    /// Whether `INFO`, `HELLO` and `CLUSTER` say that the site is a Redis cluster.
+    fn cluster_mode(&self) -> bool {
+        true
+    }
+
     /// The nodes of this site that hold a keyspace's slots, for clients that route by themselves.
     fn cluster(&self, keyspace: &str) -> Vec<ClusterNode>;
+
+    /// The clock of this node, in microseconds since 1970.
+    fn wall_time(&self) -> Micros;
 
     /// The name of a site.
     fn site_name(&self, site: SiteId) -> &str;
@@ -127,6 +144,8 @@ pub struct Keyspace {
     pub protocol: String,
     /// The levels of its operations.
     pub levels: KeyspaceLevels,
+    /// The number by which `SELECT` chooses it, beside its name.
+    pub db: Option<u16>,
     /// How many partitions it has.
     pub partitions: u16,
     /// More about it, by name, such as `durability`.

@@ -105,6 +105,15 @@ impl Call<'_> {
         }
     }
 
+    /// The level of a command with optional arguments behind its key, and where those arguments end: `AT level` at the end, or none.
+    pub(crate) fn level_last(&self) -> Result<(Option<Wanted>, usize), Refusal> {
+        let len = self.len();
+        match len >= 4 && self.arguments.is(len - 2, "AT") {
+            true => Ok((Some(self.level(len - 1)?), len - 2)),
+            false => Ok((None, len)),
+        }
+    }
+
     /// The level of a command on any number of keys, and where its keys end.
     ///
     /// The rule: if the last argument but one is `AT`, in capitals, and there is at least one group of `group` arguments before it, the last two
@@ -184,7 +193,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// If keys of the old keyspace are watched.
-    pub(crate) fn enter(&mut self, keyspace: String) -> Result<(), Refusal> {
+    pub(crate) fn enter(&mut self, keyspace: String, db: Option<u16>) -> Result<(), Refusal> {
         let state = &mut self.connection.state;
         if state.watched.is_on {
             return Err(Refusal::err(format_args!(
@@ -193,6 +202,7 @@ impl Call<'_> {
             )));
         }
         let left = std::mem::replace(&mut state.keyspace, keyspace);
+        state.db = db.unwrap_or_default();
         if let Some(door) = state.door.take() {
             state.left.insert(left, door);
         }

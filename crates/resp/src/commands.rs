@@ -1,12 +1,13 @@
 //! The commands, one file each, and the table of them.
 //!
-//! To add one: copy `strlen.rs`; add its `mod` and its line in [`COMMANDS`], which is in order; say whether a transaction can have it; if its reply has a new form,
+//! To add one: copy `strlen.rs`; say what its arguments are, for the refusal of wrong ones; add its `mod` and its line in [`COMMANDS`], which is in order; say whether a transaction can have it; if its reply has a new form,
 //! add a variant in `shape.rs`; take its name out of `unsupported.rs`; write a script in `tests/goldens`, and let `UPDATE_GOLDENFILES=1` write the answers that list
 //! all commands (`tests/goldens/server`) again; add it to the commands that `tests/connection.rs` draws; and name it in `docs/commands.md` and `docs/clients.md`.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
 mod append;
 mod auth;
+mod bits;
 mod client;
 mod cluster;
 mod command;
@@ -18,20 +19,26 @@ mod echo;
 mod exists;
 mod get;
 mod getdel;
+mod getrange;
 mod getset;
 mod hello;
 mod incr;
 mod info;
+mod keys;
 mod keyspace;
+mod memory;
 mod mget;
 mod mset;
 mod msetnx;
+mod object;
+mod observing;
 mod ping;
 mod quit;
 mod readonly;
 mod receipt;
 mod receipts;
 mod reset;
+mod role;
 mod rotx;
 mod scan;
 mod select;
@@ -41,6 +48,7 @@ mod setex;
 mod setnx;
 mod siblings;
 mod strlen;
+mod time;
 mod transaction;
 mod r#type;
 mod unknown;
@@ -60,6 +68,8 @@ pub(crate) struct Spec {
     pub(crate) keys: Keys,
     /// Its group, as in `COMMAND DOCS`.
     pub(crate) group: &'static str,
+    /// Its arguments, as a refusal of wrong ones shows them.
+    pub(crate) syntax: &'static str,
     /// What it does, in one line.
     pub(crate) summary: &'static str,
     /// Whether it waits until all commands before it are answered.
@@ -108,6 +118,7 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) const NONE: Keys = Keys::new(0, 0, 0);
     pub(crate) const ONE: Keys = Keys::new(1, 1, 1);
+    pub(crate) const SECOND: Keys = Keys::new(2, 2, 1);
     pub(crate) const ALL: Keys = Keys::new(1, -1, 1);
     pub(crate) const PAIRS: Keys = Keys::new(1, -1, 2);
 
@@ -119,7 +130,7 @@ impl Keys {
     pub(crate) fn count(self, len: usize) -> usize {
         match (self.first, self.last) {
             (0, _) => 0,
-            (_, 1) => 1,
+            (first, last) if first == last => 1,
             _ => (len - 1) / self.step as usize,
         }
     }
@@ -139,6 +150,8 @@ impl Keys {
         places
             .step_by(self.step.max(1) as usize)
             .map(|place| place as usize)
+            // The subcommands of a command may have none: `OBJECT HELP`.
+            .filter(move |&place| place < len)
     }
 }
 
@@ -149,6 +162,7 @@ const PLAIN: Spec = Spec {
     flags: &["loading", "stale", "fast"],
     keys: Keys::NONE,
     group: "connection",
+    syntax: "",
     summary: "",
     waits: false,
     reads: Reads::Never,
@@ -161,6 +175,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
     append::APPEND,
     readonly::ASKING,
     auth::AUTH,
+    bits::BITCOUNT,
+    bits::BITPOS,
     client::CLIENT,
     cluster::CLUSTER,
     command::COMMAND,
@@ -175,18 +191,25 @@ pub(crate) static COMMANDS: &[Spec] = &[
     transaction::EXEC,
     exists::EXISTS,
     get::GET,
+    bits::GETBIT,
     getdel::GETDEL,
+    getrange::GETRANGE,
     getset::GETSET,
     hello::HELLO,
     incr::INCR,
     incr::INCRBY,
     incr::INCRBYFLOAT,
     info::INFO,
+    keys::KEYS,
     keyspace::KEYSPACE,
+    observing::LATENCY,
+    memory::MEMORY,
     mget::MGET,
+    observing::MODULE,
     mset::MSET,
     msetnx::MSETNX,
     transaction::MULTI,
+    object::OBJECT,
     ping::PING,
     setex::PSETEX,
     quit::QUIT,
@@ -195,6 +218,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     receipt::RECEIPT,
     receipts::RECEIPTS,
     reset::RESET,
+    role::ROLE,
     rotx::ROTX,
     scan::SCAN,
     select::SELECT,
@@ -204,14 +228,30 @@ pub(crate) static COMMANDS: &[Spec] = &[
     setnx::SETNX,
     append::SETRANGE,
     siblings::SIBLINGS,
+    observing::SLOWLOG,
     strlen::STRLEN,
+    getrange::SUBSTR,
+    time::TIME,
+    exists::TOUCH,
     r#type::TYPE,
     del::UNLINK,
     transaction::UNWATCH,
     transaction::WATCH,
 ];
 
+/// The names of all commands, in order: the places by which [`crate::Backend::begin_command`] tells them apart.
+pub fn command_names() -> impl ExactSizeIterator<Item = &'static str> {
+    COMMANDS.iter().map(|spec| spec.name)
+}
+
 impl Spec {
+    /// Its place among all commands.
+    pub(crate) fn place(&self) -> usize {
+        // Every description is one of the table: `find` is the only way to get one.
+        let begin = COMMANDS.as_ptr().addr();
+        (std::ptr::from_ref(self).addr() - begin) / size_of::<Spec>()
+    }
+
     /// Executes the command, or refuses it if the number of its arguments is wrong.
     #[inline]
     pub(crate) fn run(&self, call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -219,6 +259,17 @@ impl Spec {
             return Err(Refusal::arity(self.name));
         }
         (self.run)(call)
+    }
+
+    /// The whole command, as a refusal of wrong arguments shows it: `GET key [AT level]`.
+    pub(crate) fn usage(&self) -> String {
+        let name = self.name.to_uppercase();
+        // A command that has two forms names itself in both.
+        let forms = self
+            .syntax
+            .split(", or ")
+            .map(|form| format!("{name} {form}").trim_end().to_owned());
+        forms.collect::<Vec<_>>().join(", or ")
     }
 
     fn takes(&self, arguments: &Arguments) -> bool {
@@ -239,8 +290,8 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
     // A fast path for almost all commands. Setting this bit makes an upper case letter lower case, and makes no other byte one of these letters.
     if let [a, b, c] = *name {
         match &[a | 0x20, b | 0x20, c | 0x20] {
-            b"get" => return Some(&GET),
-            b"set" => return Some(&SET),
+            b"get" => return Some(&COMMANDS[GET]),
+            b"set" => return Some(&COMMANDS[SET]),
             _ => {}
         }
     }
@@ -254,8 +305,23 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
         .map(|place| &COMMANDS[place])
 }
 
-static GET: Spec = get::GET;
-static SET: Spec = set::SET;
+const GET: usize = place_of(b"get");
+const SET: usize = place_of(b"set");
+
+/// The place of a command with a name of three letters.
+const fn place_of(name: &[u8; 3]) -> usize {
+    let mut place = 0;
+    loop {
+        if let [a, b, c] = *COMMANDS[place].name.as_bytes()
+            && a == name[0]
+            && b == name[1]
+            && c == name[2]
+        {
+            return place;
+        }
+        place += 1;
+    }
+}
 
 /// The error for a subcommand that does not exist, in the words of Redis.
 fn unknown_subcommand(call: &Call<'_>, command: &str) -> Refusal {
@@ -302,6 +368,7 @@ mod tests {
             assert!(spec.name.len() <= MAX_NAME_BYTES);
             let found = find(spec.name.to_uppercase().as_bytes()).expect("it is in the table");
             assert_eq!(found.name, spec.name);
+            assert_eq!(command_names().nth(found.place()), Some(spec.name));
             assert!(
                 !spec.summary.is_empty(),
                 "{} says nothing about itself",

@@ -1,6 +1,7 @@
 mod long;
 mod replies;
 mod room;
+mod walk;
 
 use crate::commands::{self, Spec};
 use crate::long::{Long, SHARE};
@@ -15,6 +16,7 @@ use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answered, DoorId, Key, Level, Operation, Receipt, Wanted};
+use walk::Walk;
 
 /// What a connection knows about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct Connection {
     waiting: Option<Arguments>,
     /// A command of which some parts have not begun yet. The commands after it wait.
     long: Option<Long>,
+    /// A walk over all keys that is not done. The commands after it wait.
+    walk: Option<Box<Walk>>,
     pace: Pace,
     /// How many bytes the command that is being executed is expected to return.
     need: usize,
@@ -95,6 +99,8 @@ pub struct Connection {
     /// How many commands were executed, and the name of the last one.
     commands: u64,
     last_command: &'static str,
+    /// The place of the last one among all commands, if there is such a command.
+    last_place: Option<usize>,
     life: Life,
 }
 
@@ -108,6 +114,8 @@ pub(crate) struct State {
     pub(crate) library: (Vec<u8>, Vec<u8>),
     /// The selected keyspace.
     pub(crate) keyspace: String,
+    /// Its number; 0 as well if it has none.
+    pub(crate) db: u16,
     /// The door of the selected keyspace. It is opened when it is first needed, so that an idle connection uses nothing of the backend.
     pub(crate) door: Option<DoorId>,
     /// The doors of keyspaces that were used and left, by name. A connection that selects a keyspace again continues its session. There are at most
@@ -165,6 +173,7 @@ impl Connection {
             slots: VecDeque::new(),
             waiting: None,
             long: None,
+            walk: None,
             need: 0,
             again: false,
             tired: false,
@@ -179,6 +188,7 @@ impl Connection {
             next_tag: 0,
             commands: 0,
             last_command: "NULL",
+            last_place: None,
             life: Life::Open,
         }
     }
@@ -199,6 +209,7 @@ impl Connection {
         self.life == Life::Open
             && self.waiting.is_none()
             && self.long.is_none()
+            && self.walk.is_none()
             && !self.tired
             && !self.starved
             && self.output.len() + self.held_bytes < limits.max_output_bytes
@@ -230,7 +241,7 @@ impl Connection {
         };
         let watch = self.state.watched.len();
         format!(
-            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf={} omem={} tot-mem={} \
+            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf={} omem={} tot-mem={} \
              events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} keyspace={}",
             self.greeting.id,
             self.greeting.peer,
@@ -238,6 +249,7 @@ impl Connection {
             lossy(&self.state.name),
             traffic.age_seconds,
             traffic.idle_seconds,
+            self.state.db,
             traffic.queued_bytes,
             self.output.len(),
             self.memory_bytes(),
@@ -266,7 +278,9 @@ impl Connection {
     /// Whether there is more to do that needs only another call of [`Connection::handle_bytes`]. Serve other connections first.
     pub fn wants_turn(&self) -> bool {
         self.life == Life::Open
-            && (self.tired || (!self.starved && self.long.as_ref().is_some_and(Long::may_go_on)))
+            && (self.tired
+                || self.walk.as_ref().is_some_and(|walk| walk.may_go_on())
+                || (!self.starved && self.long.as_ref().is_some_and(Long::may_go_on)))
     }
 
     /// Whether a command was taken and has not begun. Call [`Connection::handle_bytes`] when output was written, and from time to time.
@@ -279,6 +293,7 @@ impl Connection {
         self.has_turn = std::mem::take(&mut self.tired);
         self.starved = false;
         self.go_on_with_long(backend);
+        self.go_on_with_walk(backend);
         self.go_on(backend);
         // Moved out of `self` for the whole loop, and not in each pass: this is the path of every command.
         let mut arguments = std::mem::take(&mut self.arguments);
@@ -331,6 +346,7 @@ impl Connection {
             SlotState::Several(_) | SlotState::Parts(_) | SlotState::Watch(_) => {
                 self.take_part(tag, answered, backend)
             }
+            SlotState::Walk => self.walked(answered.0, backend),
             SlotState::One(shape) => {
                 assert!(part == 0, "no operation with tag {tag} is outstanding");
                 let shape = std::mem::replace(shape, Shape::Done);
@@ -413,6 +429,10 @@ impl Connection {
     fn execute(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
         self.commands += 1;
         self.last_command = spec.map_or("NULL", |spec| spec.name);
+        self.last_place = spec.map(Spec::place);
+        if let Some(place) = self.last_place {
+            backend.begin_command(place);
+        }
         let mut call = Call {
             connection: self,
             backend,
@@ -427,6 +447,9 @@ impl Connection {
             None => commands::run_unknown(&mut call),
         };
         if let Err(refusal) = result {
+            if let Some(place) = call.connection.last_place {
+                call.backend.refuse_command(place);
+            }
             // As in Redis, these are refused and the transaction goes on.
             let is_harmless = matches!(self.last_command, "multi" | "watch");
             if let Some(queue) = self.state.transaction.as_mut().filter(|_| !is_harmless) {

@@ -30,6 +30,8 @@ pub struct Limits {
     pub max_outstanding_bytes: usize,
     /// The most keys that one `SCAN` looks at. A greater `COUNT` counts as this.
     pub max_scan_count: u32,
+    /// About how many keys one `KEYS` looks at. In a larger keyspace it is refused with `-TOOBIG`.
+    pub max_keys_count: u32,
 }
 
 impl Default for Limits {
@@ -48,6 +50,7 @@ impl Default for Limits {
             max_outstanding: 1_024,
             max_outstanding_bytes: 64 << 20,
             max_scan_count: 4_096,
+            max_keys_count: 100_000,
         }
     }
 }

@@ -1,3 +1,4 @@
+use crate::commands;
 use std::fmt::Display;
 use turnbuckle_core::{BadLevel, Failure, Level, Levels};
 
@@ -45,8 +46,16 @@ impl Refusal {
         ))
     }
 
+    /// A wrong number of arguments: the words of Redis, and what was expected. Of `command|subcommand`, the command's `HELP` says it.
     pub(crate) fn arity(command: &str) -> Refusal {
-        Refusal::err(format_args!("wrong number of arguments for '{command}' command"))
+        let expected = match (commands::find(command.as_bytes()), command.split_once('|')) {
+            (Some(spec), _) => format!("; expected {}", spec.usage()),
+            (None, Some((command, _))) => format!("; see {} HELP", command.to_uppercase()),
+            (None, None) => String::new(),
+        };
+        Refusal::err(format_args!(
+            "wrong number of arguments for '{command}' command{expected}"
+        ))
     }
 
     /// Something that Redis has and Turnbuckle does not. It was not carried out.

@@ -1,6 +1,7 @@
 use crate::long::Reads;
 use crate::number::parse_integer;
 use crate::output::SHARED_BYTES;
+use crate::part::Part;
 use crate::transaction::Queued;
 use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, context, glob, receipt, refusal::Refusal,
@@ -102,6 +103,8 @@ pub(crate) enum Shape {
     },
     /// The value's length, or 0 without a value.
     Length,
+    /// A part of the value, or something about it.
+    Part(Part),
     /// The number that was computed, as an integer.
     Integer,
     /// The number that was computed, as it is written.
@@ -143,7 +146,11 @@ impl Shape {
     /// Whether the reply carries the values that were read, and the read may be repeated if there is no room for them. A write is never repeated,
     /// whatever its reply carries.
     pub(crate) fn carries(&self) -> bool {
-        matches!(self, Shape::Value | Shape::Values | Shape::Siblings { .. })
+        match self {
+            Shape::Value | Shape::Values | Shape::Siblings { .. } => true,
+            Shape::Part(part) => part.carries(),
+            _ => false,
+        }
     }
 
     /// Writes the reply. If it is refused, nothing is written.
@@ -185,6 +192,7 @@ impl Shape {
             (Shape::Length, Answer::Value(value)) => {
                 writer.integer(value.as_ref().map_or(0, |value| value.len() as i64));
             }
+            (Shape::Part(part), Answer::Value(value)) => part.write(value.as_ref(), writer),
             (Shape::Kind, Answer::Value(value)) => {
                 writer.simple(if value.is_some() { "string" } else { "none" });
             }
@@ -319,17 +327,14 @@ fn write_siblings(
     Ok(())
 }
 
-fn write_keys(
-    cursor: u64,
-    keys: &[Key],
+/// The keys that match a pattern, or all.
+pub(crate) fn matching<K: AsRef<[u8]>>(
+    keys: impl IntoIterator<Item = K>,
     pattern: Option<&[u8]>,
-    none: bool,
-    limits: &Limits,
-    writer: &mut Writer<'_>,
-) -> Result<(), Refusal> {
-    let mut found = Vec::new();
+) -> Result<Vec<K>, Refusal> {
     let mut steps = MATCH_STEPS;
-    for key in keys.iter().filter(|_| !none) {
+    let mut found = Vec::new();
+    for key in keys {
         let matches = match pattern {
             None => true,
             Some(pattern) => glob::matches(pattern, key.as_ref(), &mut steps).ok_or_else(|| {
@@ -340,6 +345,19 @@ fn write_keys(
             found.push(key);
         }
     }
+    Ok(found)
+}
+
+fn write_keys(
+    cursor: u64,
+    keys: &[Key],
+    pattern: Option<&[u8]>,
+    none: bool,
+    limits: &Limits,
+    writer: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let looked_at = keys.iter().filter(|_| !none);
+    let found = matching(looked_at, pattern)?;
     check_reply(found.iter().map(|key| key.0.len()).sum(), limits)?;
     writer.array(2);
     writer.bulk(cursor.to_string().as_bytes());

@@ -28,6 +28,8 @@ pub(crate) enum SlotState {
     Several(Box<Writes>),
     /// It waits for several reads.
     Parts(Box<Reads>),
+    /// It waits for a walk over all keys.
+    Walk,
     /// It waits for the versions of keys that are to be watched.
     Watch(Box<Watching>),
 }

@@ -258,6 +258,10 @@ impl Backend for Shut {
         Vec::new()
     }
 
+    fn wall_time(&self) -> turnbuckle_core::Micros {
+        turnbuckle_core::Micros(0)
+    }
+
     fn site_named(&self, _: &str) -> Option<turnbuckle_core::SiteId> {
         None
     }
@@ -439,6 +443,19 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "TYPE",
         "UNLINK",
         "INCR",
+        "BITCOUNT",
+        "BITPOS",
+        "GETBIT",
+        "GETRANGE",
+        "KEYS",
+        "LATENCY",
+        "MEMORY",
+        "MODULE",
+        "OBJECT",
+        "ROLE",
+        "SLOWLOG",
+        "TIME",
+        "TOUCH",
         "",
     ]);
     let more = prop::sample::select(vec![
@@ -494,6 +511,12 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "FILTERBY",
         "PATTERN",
         "bounded(1s)",
+        "BIT",
+        "ENCODING",
+        "LATEST",
+        "USAGE",
+        "SAMPLES",
+        "MAINT_NOTIFICATIONS",
     ]);
     (first, prop::collection::vec(more, 0..6)).prop_map(|(first, mut words)| {
         words.insert(0, first);

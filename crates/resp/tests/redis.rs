@@ -7,7 +7,7 @@ use turnbuckle_resp::Connection;
 use world::World;
 
 /// The cases in which we differ, and the reasons.
-const DIFFERENCES: [(&str, &str); 14] = [
+const DIFFERENCES: [(&str, &str); 6] = [
     (
         r"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",
         "a wrong length must not turn a value into commands",
@@ -21,38 +21,6 @@ const DIFFERENCES: [(&str, &str); 14] = [
     (
         r"*2\r\n$3\r\nTTL\r\n$4\r\nnope\r\n",
         "when a value expires is not told",
-    ),
-    (
-        r"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$3\r\nFOO\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nEX\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*3\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$3\r\nFOO\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*3\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*4\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$1\r\n0\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*4\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n-1\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*3\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nMATCH\r\n",
-        "the error says what was expected, too",
-    ),
-    (
-        r"*2\r\n$4\r\nKEYS\r\n$1\r\n*\r\n",
-        "it would read every key at once",
     ),
     (
         r"*2\r\n$3\r\nfoo\r\n$3\r\na\x00b\r\n",
@@ -74,7 +42,7 @@ fn the_answers_are_those_of_redis() {
         let (resp, sent) = sent.split_at(2);
         let answer = answer(resp == "3 ", &unescape(sent));
         let is_known = DIFFERENCES.iter().any(|(known, _)| *known == sent);
-        if is_known == (answer == expected) {
+        if is_known == is_same(&answer, expected) {
             differing.push(format!(
                 "sent     {sent}\nexpected {expected}\nfound    {answer}\n"
             ));
@@ -88,6 +56,16 @@ fn the_answers_are_those_of_redis() {
         differing.join("\n")
     );
     assert!(compared > 100, "only {compared} were compared");
+}
+
+/// Whether an answer is that of Redis. An error may say more behind the words of Redis: what was expected.
+fn is_same(answer: &str, expected: &str) -> bool {
+    let says_more = || {
+        let words = expected.strip_suffix(r"\r\n")?;
+        let more = answer.strip_prefix(words)?;
+        Some(expected.starts_with('-') && more.starts_with("; "))
+    };
+    answer == expected || says_more() == Some(true)
 }
 
 fn answer(resp3: bool, sent: &[u8]) -> String {

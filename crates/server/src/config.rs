@@ -25,6 +25,7 @@
 //! prefer = "a"                     # where leaders are to be, if the partitions have leaders
 //! durability = "interval(10ms)"    # or fsync, or none; see `Durability`
 //! default = true                   # where a new connection is; else the first keyspace
+//! db = 1                           # SELECT 1 chooses it, too
 //!
 //! [limits]                         # all optional; see `Limits`
 //! max_value_bytes = 1_048_576
@@ -74,6 +75,8 @@ pub struct ClusterConfig {
     pub secret: ClusterSecret,
     /// The limits of each node.
     pub limits: Limits,
+    /// Whether nodes tell clients that a site is a Redis cluster.
+    pub cluster_mode: bool,
     /// The delays between sites at the start.
     pub wan: WanDelays,
     /// The names of the sites, in the file's order.
@@ -123,6 +126,8 @@ pub struct KeyspaceEntry {
     pub parameters: Settings,
     /// The levels that its operations may name, and the defaults.
     pub levels: KeyspaceLevels,
+    /// The number by which Redis clients select it, from 1 on.
+    pub db: Option<u16>,
 }
 
 impl ClusterConfig {
@@ -210,6 +215,14 @@ impl ClusterConfig {
             .map(|(id, _)| id)
     }
 
+    /// The number by which Redis clients select a keyspace: 0 for that of a new connection.
+    pub fn db(&self, keyspace: KeyspaceId) -> Option<u16> {
+        match keyspace == self.default_keyspace {
+            true => Some(0),
+            false => self.keyspace(keyspace).db,
+        }
+    }
+
     /// The keyspace of a new connection.
     pub fn default_keyspace(&self) -> KeyspaceId {
         self.default_keyspace
@@ -251,6 +264,9 @@ impl ClusterConfig {
 
 /// The most partitions that a keyspace can have: one for each hash slot.
 const MAX_PARTITIONS: u64 = HASH_SLOTS as u64;
+
+/// The greatest number of a keyspace. As many keyspaces as there can be have one.
+const MAX_DB: u64 = 255;
 
 #[cfg(test)]
 mod tests;

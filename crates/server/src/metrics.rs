@@ -23,7 +23,7 @@ use std::{
     },
     time::{SystemTime, UNIX_EPOCH},
 };
-use turnbuckle_core::Micros;
+use turnbuckle_core::{Answer, Micros};
 
 mod counts;
 use counts::LoopCounts;
@@ -59,7 +59,10 @@ impl Metrics {
 
     /// A recorder for one event loop.
     pub fn recorder(&self) -> Recorder {
-        let counts = Arc::new(LoopCounts::new(self.keyspaces.len()));
+        let counts = Arc::new(LoopCounts::new(
+            self.keyspaces.len(),
+            turnbuckle_resp::command_names().len(),
+        ));
         self.lock().push(Arc::clone(&counts));
         Recorder { counts }
     }
@@ -78,6 +81,22 @@ impl Metrics {
             totals.commands += counts.commands.value();
             totals.received_bytes += counts.received_bytes.value();
             totals.sent_bytes += counts.sent_bytes.value();
+            totals.values_found += counts.values_found.value();
+            totals.values_missing += counts.values_missing.value();
+        }
+        totals
+    }
+
+    /// What was counted of each command, in the order of [`turnbuckle_resp::command_names`].
+    pub fn command_totals(&self) -> Vec<CommandTotals> {
+        let mut totals = vec![CommandTotals::default(); turnbuckle_resp::command_names().len()];
+        for counts in self.lock().iter() {
+            for (total, counts) in totals.iter_mut().zip(&counts.by_command) {
+                total.calls += counts.calls.value();
+                total.refused += counts.refused.value();
+                total.failed += counts.failed.value();
+                total.micros += counts.micros.value();
+            }
         }
         totals
     }
@@ -122,6 +141,23 @@ pub struct ClientTotals {
     pub received_bytes: u64,
     /// Bytes that went to clients.
     pub sent_bytes: u64,
+    /// Values that were read.
+    pub values_found: u64,
+    /// Reads of keys without a value.
+    pub values_missing: u64,
+}
+
+/// What a command has done since the node was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CommandTotals {
+    /// How often it was sent.
+    pub calls: u64,
+    /// How often it was refused before anything of it was carried out.
+    pub refused: u64,
+    /// Its operations that failed. A command on several keys may be several operations.
+    pub failed: u64,
+    /// How long its operations have taken together until they were answered, in microseconds.
+    pub micros: u64,
 }
 
 /// What one event loop counts with. It cannot be cloned, and it counts through `&mut`, so each count has one writer.
@@ -165,6 +201,33 @@ impl Recorder {
     /// This many commands were executed.
     pub fn commands(&mut self, count: u64) {
         self.counts.commands.add(count);
+    }
+
+    /// The command at this place was sent.
+    pub fn command(&mut self, place: usize) {
+        self.counts.by_command[place].calls.add(1);
+    }
+
+    /// The command at this place was refused before anything of it was carried out.
+    pub fn command_refused(&mut self, place: usize) {
+        self.counts.by_command[place].refused.add(1);
+    }
+
+    /// An operation of the command at this place ended after `took`.
+    pub fn command_operation(&mut self, place: usize, answer: &Answer, took: Micros) {
+        let counts = &self.counts.by_command[place];
+        counts.micros.add(took.0);
+        let (found, missing) = match answer {
+            Answer::Failed(_) => return counts.failed.add(1),
+            Answer::Value(value) => (u64::from(value.is_some()), u64::from(value.is_none())),
+            Answer::Values(values) => {
+                let found = values.iter().flatten().count();
+                (found as u64, (values.len() - found) as u64)
+            }
+            _ => return,
+        };
+        self.counts.values_found.add(found);
+        self.counts.values_missing.add(missing);
     }
 
     /// This many bytes were received from clients.

@@ -26,6 +26,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 use turnbuckle_core::Micros;
+use turnbuckle_document::Name;
 use turnbuckle_protocols::KINDS;
 use turnbuckle_server::{
     admin::AdminClient,
@@ -90,6 +91,7 @@ fn keyspace(text: &str) -> Result<(String, String), String> {
     let (name, protocol) = text
         .split_once('=')
         .ok_or_else(|| "expected a name and a protocol, such as rain=gentlerain".to_string())?;
+    name.parse::<Name>().map_err(|bad| bad.to_string())?;
     Ok((name.to_string(), protocol.to_string()))
 }
 

@@ -1,15 +1,14 @@
 //! `turnbuckle sim --exhaust`: all orders of events of a small world, and one of them again.
 use crate::failure::{Failure, environment, say, usage};
-use crate::protocols::Simulated;
 use clap::Args;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
     fmt::{self, Write},
 };
-
 use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{Exhaust, Explored, Program, Replayed, Step};
+use turnbuckle_simulated::Simulated;
 
 /// What to explore, and how far.
 #[derive(Debug, Args)]

@@ -273,7 +273,7 @@ impl Hunted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocols::Simulated;
+    use turnbuckle_simulated::Simulated;
 
     #[test]
     fn every_bug_can_be_planted_where_it_is_hunted() {

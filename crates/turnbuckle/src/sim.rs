@@ -3,7 +3,7 @@ use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, tell, usage};
 use crate::hunt::Hunt;
 use crate::progress::Progress;
-use crate::protocols::{Simulated, check_members, check_parameters, protocol_named};
+use crate::protocols::{check_members, check_parameters, protocol_named};
 use clap::Args;
 use serde::Serialize;
 use std::{
@@ -24,6 +24,7 @@ use turnbuckle_core::{Level, Levels, Micros, Promise};
 use turnbuckle_document::Document;
 use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
+use turnbuckle_simulated::Simulated;
 use turnbuckle_workload::{Packing, TraceWriter};
 
 /// Runs a cluster in a simulated world, with faults, and reports whether it kept its promises.

@@ -1,4 +1,7 @@
 //! All tests of this crate in one program.
+// The machine code of worlds is taken from there, and not made here once more.
+use turnbuckle_simulated as _;
+
 mod distance;
 mod goldens;
 mod swarm;

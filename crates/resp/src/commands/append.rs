@@ -10,7 +10,8 @@ pub(super) const APPEND: Spec = Spec {
     flags: &["write", "denyoom", "fast"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Appends to a key's value, and returns the new length: APPEND key value [AT level].",
+    syntax: "key value [AT level]",
+    summary: "Appends to a key's value, and returns the new length.",
     run: |call| {
         let level = call.level_behind(3, "append")?;
         let put = computing(call, Compute::Append(call.arguments.bytes(2)))?;
@@ -24,7 +25,8 @@ pub(super) const SETRANGE: Spec = Spec {
     name: "setrange",
     arity: -4,
     flags: &["write", "denyoom"],
-    summary: "Overwrites a part of a key's value, and returns the new length: SETRANGE key offset value [AT level].",
+    syntax: "key offset value [AT level]",
+    summary: "Overwrites a part of a key's value, and returns the new length.",
     run: set_range,
     ..APPEND
 };

@@ -4,6 +4,7 @@ use crate::{call::Call, refusal::Refusal};
 pub(super) const AUTH: Spec = Spec {
     name: "auth",
     arity: -2,
+    syntax: "[username] password",
     summary: "Logs in. There are no users: `default` needs no password.",
     run,
     ..PLAIN

@@ -5,6 +5,7 @@ pub(super) const CLIENT: Spec = Spec {
     name: "client",
     arity: -2,
     flags: &[],
+    syntax: "subcommand [argument ...]",
     summary: "About this connection: its number, its name, its library.",
     run,
     ..PLAIN
@@ -53,6 +54,14 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         "no-evict" | "no-touch" => {
             check(call, 3..=3)?;
             // No connection is evicted because it is idle, so both settings always hold.
+            if call.arguments.is(2, "ON") || call.arguments.is(2, "OFF") {
+                return call.reply_ok();
+            }
+            Err(Refusal::syntax())
+        }
+        "maint_notifications" => {
+            check(call, 3..=5)?;
+            // Some libraries ask for it on each connection. No node is ever taken out of service without its connections, so there is nothing to tell.
             if call.arguments.is(2, "ON") || call.arguments.is(2, "OFF") {
                 return call.reply_ok();
             }
@@ -118,7 +127,7 @@ impl Filter {
     }
 }
 
-const HELP: [&str; 14] = [
+const HELP: [&str; 16] = [
     "GETNAME",
     "    Return the name of the current connection.",
     "ID",
@@ -127,6 +136,8 @@ const HELP: [&str; 14] = [
     "    Return information about the current client connection.",
     "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB) | ID id [id ...]]",
     "    Return information about client connections.",
+    "MAINT_NOTIFICATIONS (ON|OFF) [moving-endpoint-type <type>]",
+    "    Does nothing: there is no maintenance of which clients are told.",
     "NO-EVICT (ON|OFF)",
     "    Does nothing: connections are not evicted.",
     "SETINFO (LIB-NAME|LIB-VER) <value>",

@@ -7,12 +7,18 @@ pub(super) const CLUSTER: Spec = Spec {
     arity: -2,
     flags: &["loading", "stale"],
     group: "cluster",
+    syntax: "subcommand [argument ...]",
     summary: "Which node of this site holds which hash slots of the selected keyspace.",
     run,
     ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    if !call.backend.cluster_mode() {
+        return Err(Refusal::err(
+            "This instance has cluster support disabled: cluster_mode is false in the configuration",
+        ));
+    }
     let name = call.text(1).to_lowercase();
     let full = format!("cluster|{name}");
     let check = |call: &Call<'_>, len| check_subcommand(call, &full, len);

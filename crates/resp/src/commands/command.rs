@@ -5,6 +5,7 @@ pub(super) const COMMAND: Spec = Spec {
     name: "command",
     flags: &["loading", "stale"],
     group: "server",
+    syntax: "[COUNT | LIST | INFO | DOCS | GETKEYS] [argument ...]",
     summary: "The commands there are.",
     run,
     ..PLAIN
@@ -119,7 +120,7 @@ fn docs(call: &mut Call<'_>) -> Result<(), Refusal> {
             writer.bulk(spec.name.as_bytes());
             writer.map(2);
             writer.bulk(b"summary");
-            writer.bulk(spec.summary.as_bytes());
+            writer.bulk(format!("{} {}", spec.summary, spec.usage()).as_bytes());
             writer.bulk(b"group");
             writer.bulk(spec.group.as_bytes());
         }
@@ -167,6 +168,9 @@ fn keys(call: &mut Call<'_>) -> Result<(), Refusal> {
         return Err(Refusal::err("Invalid number of arguments specified for command"));
     }
     let places: Vec<usize> = spec.keys.places(len).collect();
+    if places.is_empty() {
+        return Err(Refusal::err("The command has no key arguments"));
+    }
     call.reply(|writer| {
         writer.array(places.len());
         for place in places {

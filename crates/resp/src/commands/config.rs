@@ -6,7 +6,8 @@ pub(super) const CONFIG: Spec = Spec {
     arity: -2,
     flags: &["loading", "stale"],
     group: "server",
-    summary: "The configuration: CONFIG GET pattern [pattern ...].",
+    syntax: "GET pattern [pattern ...]",
+    summary: "The configuration of this node.",
     run,
     ..PLAIN
 };

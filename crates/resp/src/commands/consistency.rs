@@ -7,7 +7,8 @@ use crate::{call::Call, refusal::Refusal};
 
 pub(super) const CONSISTENCY: Spec = Spec {
     name: "consistency",
-    summary: "The connection's levels: CONSISTENCY [LIST | HELP | [READ level|DEFAULT] [WRITE level|DEFAULT]].",
+    syntax: "[LIST | HELP | [READ level|DEFAULT] [WRITE level|DEFAULT]]",
+    summary: "The levels at which the connection reads and writes.",
     waits: true,
     run,
     ..PLAIN

@@ -8,7 +8,8 @@ pub(super) const DEL: Spec = Spec {
     flags: &["write"],
     keys: Keys::ALL,
     group: "generic",
-    summary: "Deletes keys, one by one, and counts those that had a value: DEL key [key ...] [AT level], or DEL key REPLACES context [AT level].",
+    syntax: "key [key ...] [AT level], or key REPLACES context [AT level]",
+    summary: "Deletes keys, one by one, and counts those that had a value.",
     run,
     in_transactions: true,
     ..PLAIN

@@ -4,6 +4,7 @@ use crate::{call::Call, refusal::Refusal};
 pub(super) const ECHO: Spec = Spec {
     name: "echo",
     arity: 2,
+    syntax: "message",
     summary: "Returns its argument.",
     run,
     in_transactions: true,

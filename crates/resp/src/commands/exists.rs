@@ -8,11 +8,18 @@ pub(super) const EXISTS: Spec = Spec {
     flags: &["readonly", "fast"],
     keys: Keys::ALL,
     group: "generic",
-    summary: "Counts the keys that have a value: EXISTS key [key ...] [AT level].",
+    syntax: "key [key ...] [AT level]",
+    summary: "Counts the keys that have a value.",
     reads: Reads::Always,
     run,
     in_transactions: true,
     ..PLAIN
+};
+
+/// It is not noted when a key was last used, so this is `EXISTS`.
+pub(super) const TOUCH: Spec = Spec {
+    name: "touch",
+    ..EXISTS
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {

@@ -3,6 +3,7 @@ use crate::{Resp, call::Call, number::parse_integer, refusal::Refusal};
 
 pub(super) const HELLO: Spec = Spec {
     name: "hello",
+    syntax: "[protover [AUTH username password] [SETNAME clientname]]",
     summary: "Chooses RESP2 or RESP3, and tells about the server.",
     waits: true,
     run,
@@ -52,8 +53,17 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     reply(call)
 }
 
+/// What Redis calls the mode of a server.
+pub(super) fn redis_mode(call: &Call<'_>) -> &'static str {
+    match call.backend.cluster_mode() {
+        true => "cluster",
+        false => "standalone",
+    }
+}
+
 fn reply(call: &mut Call<'_>) -> Result<(), Refusal> {
     let id = call.connection.id();
+    let mode = redis_mode(call);
     call.reply(|writer| {
         writer.map(7);
         writer.bulk(b"server");
@@ -65,7 +75,7 @@ fn reply(call: &mut Call<'_>) -> Result<(), Refusal> {
         writer.bulk(b"id");
         writer.integer(id as i64);
         writer.bulk(b"mode");
-        writer.bulk(b"standalone");
+        writer.bulk(mode.as_bytes());
         writer.bulk(b"role");
         writer.bulk(b"master");
         writer.bulk(b"modules");

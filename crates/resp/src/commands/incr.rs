@@ -9,7 +9,8 @@ pub(super) const INCR: Spec = Spec {
     flags: &["write", "denyoom", "fast"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Adds 1 to the number that is a key's value, and returns the sum: INCR key [AT level].",
+    summary: "Adds 1 to the number that is a key's value, and returns the sum.",
+    syntax: "key [AT level]",
     run: |call| {
         let level = call.level_behind(2, "incr")?;
         add(call, 1, level)
@@ -20,7 +21,8 @@ pub(super) const INCR: Spec = Spec {
 
 pub(super) const DECR: Spec = Spec {
     name: "decr",
-    summary: "Subtracts 1 from the number that is a key's value, and returns the difference: DECR key [AT level].",
+    summary: "Subtracts 1 from the number that is a key's value, and returns the difference.",
+    syntax: "key [AT level]",
     run: |call| {
         let level = call.level_behind(2, "decr")?;
         add(call, -1, level)
@@ -31,7 +33,8 @@ pub(super) const DECR: Spec = Spec {
 pub(super) const INCRBY: Spec = Spec {
     name: "incrby",
     arity: -3,
-    summary: "Adds to the number that is a key's value, and returns the sum: INCRBY key increment [AT level].",
+    summary: "Adds to the number that is a key's value, and returns the sum.",
+    syntax: "key increment [AT level]",
     run: |call| {
         let level = call.level_behind(3, "incrby")?;
         let more = call.integer(2)?;
@@ -43,7 +46,8 @@ pub(super) const INCRBY: Spec = Spec {
 pub(super) const DECRBY: Spec = Spec {
     name: "decrby",
     arity: -3,
-    summary: "Subtracts from the number that is a key's value, and returns the difference: DECRBY key decrement [AT level].",
+    summary: "Subtracts from the number that is a key's value, and returns the difference.",
+    syntax: "key decrement [AT level]",
     run: |call| {
         let level = call.level_behind(3, "decrby")?;
         let less = call.integer(2)?.checked_neg();
@@ -56,7 +60,8 @@ pub(super) const DECRBY: Spec = Spec {
 pub(super) const INCRBYFLOAT: Spec = Spec {
     name: "incrbyfloat",
     arity: -3,
-    summary: "Adds to the decimal number that is a key's value, and returns the sum: INCRBYFLOAT key increment [AT level]. Up to 28 digits are exact.",
+    summary: "Adds to the decimal number that is a key's value, and returns the sum. Up to 28 digits are exact.",
+    syntax: "key increment [AT level]",
     run: |call| {
         let level = call.level_behind(3, "incrbyfloat")?;
         let more = turnbuckle_core::decimal(call.arguments.at(2));

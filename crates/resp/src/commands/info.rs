@@ -1,11 +1,15 @@
-use super::{PLAIN, Spec, hello::REDIS_VERSION};
+use super::{
+    PLAIN, Spec,
+    hello::{REDIS_VERSION, redis_mode},
+};
 use crate::{InfoSection, call::Call, refusal::Refusal};
 
 pub(super) const INFO: Spec = Spec {
     name: "info",
     flags: &["loading", "stale"],
     group: "server",
-    summary: "Numbers about the server: INFO [section ...].",
+    syntax: "[section ...]",
+    summary: "Numbers about the server.",
     run,
     ..PLAIN
 };
@@ -15,9 +19,13 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         .map(|place| call.text(place).to_lowercase())
         .collect();
     let is_wanted = |title: &str| {
-        wanted.is_empty()
-            || wanted.iter().any(|word| {
-                matches!(word.as_str(), "all" | "everything" | "default") || *word == title.to_lowercase()
+        // As in Redis, this long section is shown only to those who ask for it.
+        let is_default = title != "Commandstats";
+        (wanted.is_empty() && is_default)
+            || wanted.iter().any(|word| match word.as_str() {
+                "all" | "everything" => true,
+                "default" => is_default,
+                word => word == title.to_lowercase(),
             })
     };
     let mut text = String::new();
@@ -42,14 +50,15 @@ fn sections(call: &Call<'_>) -> Vec<InfoSection> {
             .map(|(name, value)| ((*name).into(), (*value).into()))
             .collect(),
     };
+    let enabled = if call.backend.cluster_mode() { "1" } else { "0" };
     let mut sections = vec![
         section(
             "Server",
-            &[("redis_version", REDIS_VERSION), ("redis_mode", "standalone")],
+            &[("redis_version", REDIS_VERSION), ("redis_mode", redis_mode(call))],
         ),
         section("Persistence", &[("loading", "0")]),
         section("Replication", &[("role", "master"), ("connected_slaves", "0")]),
-        section("Cluster", &[("cluster_enabled", "1")]),
+        section("Cluster", &[("cluster_enabled", enabled)]),
     ];
     for more in call.backend.info() {
         match sections.iter_mut().find(|section| section.title == more.title) {

@@ -6,7 +6,8 @@ pub(super) const KEYSPACE: Spec = Spec {
     name: "keyspace",
     arity: -2,
     group: "server",
-    summary: "The keyspaces there are: KEYSPACE LIST, KEYSPACE INFO name.",
+    syntax: "LIST | INFO [name]",
+    summary: "The keyspaces there are.",
     run,
     ..PLAIN
 };
@@ -65,7 +66,7 @@ pub(super) fn write_levels(levels: Levels, writer: &mut Writer<'_>) {
 }
 
 fn write_info(keyspace: &Keyspace, writer: &mut Writer<'_>) {
-    writer.map(7 + keyspace.details.len());
+    writer.map(7 + usize::from(keyspace.db.is_some()) + keyspace.details.len());
     let text = |writer: &mut Writer<'_>, name: &str, value: &str| {
         writer.bulk(name.as_bytes());
         writer.bulk(value.as_bytes());
@@ -77,6 +78,10 @@ fn write_info(keyspace: &Keyspace, writer: &mut Writer<'_>) {
     write_levels(keyspace.levels.offered, writer);
     text(writer, "read", &keyspace.levels.read.to_string());
     text(writer, "write", &keyspace.levels.write.to_string());
+    if let Some(db) = keyspace.db {
+        writer.bulk(b"db");
+        writer.integer(i64::from(db));
+    }
     writer.bulk(b"partitions");
     writer.integer(i64::from(keyspace.partitions));
     for (name, value) in &keyspace.details {

@@ -7,7 +7,8 @@ pub(super) const MSET: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::PAIRS,
     group: "string",
-    summary: "Sets several keys, one by one, not as one transaction: MSET key value [key value ...] [AT level].",
+    syntax: "key value [key value ...] [AT level]",
+    summary: "Sets several keys, one by one, not as one transaction.",
     run,
     in_transactions: true,
     ..PLAIN

@@ -8,7 +8,8 @@ pub(super) const MSETNX: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::PAIRS,
     group: "string",
-    summary: "Sets several keys of one partition as one transaction, if none of them has a value, and returns whether it did: MSETNX key value [key value ...] [AT level].",
+    summary: "Sets several keys of one partition as one transaction, if none of them has a value, and returns whether it did.",
+    syntax: "key value [key value ...] [AT level]",
     run,
     ..PLAIN
 };

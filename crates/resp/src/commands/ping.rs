@@ -3,6 +3,7 @@ use crate::{call::Call, refusal::Refusal};
 
 pub(super) const PING: Spec = Spec {
     name: "ping",
+    syntax: "[message]",
     summary: "Returns PONG, or its argument.",
     run,
     in_transactions: true,

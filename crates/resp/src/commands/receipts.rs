@@ -4,7 +4,8 @@ use crate::{Resp, call::Call, refusal::Refusal};
 pub(super) const RECEIPTS: Spec = Spec {
     name: "receipts",
     arity: 2,
-    summary: "Puts its receipt before each reply, as an attribute: RECEIPTS ON | OFF. RESP3 only.",
+    syntax: "ON | OFF",
+    summary: "Puts its receipt before each reply, as an attribute. RESP3 only.",
     waits: true,
     run,
     ..PLAIN

@@ -8,7 +8,8 @@ pub(super) const ROTX: Spec = Spec {
     flags: &["readonly", "fast"],
     keys: Keys::ALL,
     group: "string",
-    summary: "A causally consistent snapshot of several keys, or an error: ROTX key [key ...] [AT causal].",
+    syntax: "key [key ...] [AT causal]",
+    summary: "A causally consistent snapshot of several keys, or an error.",
     reads: Reads::Always,
     run,
     ..PLAIN

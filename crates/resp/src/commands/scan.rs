@@ -7,7 +7,8 @@ pub(super) const SCAN: Spec = Spec {
     arity: -2,
     flags: &["readonly"],
     group: "generic",
-    summary: "Lists keys, some at a time: SCAN cursor [MATCH pattern] [COUNT count] [TYPE type].",
+    syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+    summary: "Lists keys, some at a time.",
     waits: true,
     run,
     ..PLAIN
@@ -54,7 +55,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
 }
 
 fn syntax() -> Refusal {
-    Refusal::usage("SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]")
+    Refusal::usage(&SCAN.usage())
 }
 
 /// Whether the argument names the type that all values have. If it names another type of Redis, no value has it.

@@ -1,37 +1,44 @@
 use super::{PLAIN, Spec};
-use crate::{call::Call, number::parse_integer, refusal::Refusal};
+use crate::{Keyspace, call::Call, number::parse_integer, refusal::Refusal};
 
 pub(super) const SELECT: Spec = Spec {
     name: "select",
     arity: 2,
-    summary: "Chooses a keyspace by name; 0 is the one that the connection began in. The session of each keyspace is kept.",
+    syntax: "keyspace | number",
+    summary: "Chooses a keyspace by its name or number; 0 is the one that the connection began in. The session of each keyspace is kept.",
     waits: true,
     run,
     ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
-    let keyspace = resolve(call)?;
+    let (keyspace, db) = resolve(call)?;
     if keyspace == call.connection.state.keyspace {
         // Clients select their keyspace again whenever they take a connection from their pool.
         return call.reply_ok();
     }
-    call.enter(keyspace)?;
+    call.enter(keyspace, db)?;
     call.reply_ok()
 }
 
-/// The keyspace that is meant. If a keyspace is named like a number, the name comes first.
-fn resolve(call: &Call<'_>) -> Result<String, Refusal> {
+/// The keyspace that is meant, and its number. If a keyspace is named like a number, the name comes first.
+fn resolve(call: &Call<'_>) -> Result<(String, Option<u16>), Refusal> {
     let asked = call.text(1).into_owned();
-    let is_known = call.backend.keyspaces().iter().any(|known| known.name == asked);
-    match parse_integer(call.arguments.at(1)) {
-        _ if is_known => Ok(asked),
-        Some(0) => Ok(call.connection.greeting.keyspace.clone()),
-        Some(_) => {
-            let mut refusal = call.no_keyspace(&asked);
-            refusal.0 += ". Keyspaces have names; the only number is 0, for the default";
-            Err(refusal)
-        }
-        None => Err(call.no_keyspace(&asked)),
+    let keyspaces = call.backend.keyspaces();
+    let number = parse_integer(call.arguments.at(1));
+    if let Some(known) = keyspaces.iter().find(|known| known.name == asked) {
+        return Ok((asked, known.db));
     }
+    if number == Some(0) {
+        return Ok((call.connection.greeting.keyspace.clone(), Some(0)));
+    }
+    let has_number = |known: &&Keyspace| known.db.is_some() && known.db.map(i64::from) == number;
+    if let Some(known) = keyspaces.iter().find(has_number) {
+        return Ok((known.name.clone(), known.db));
+    }
+    let mut refusal = call.no_keyspace(&asked);
+    if number.is_some() {
+        refusal.0 += ". Keyspaces have names; 0 is the default, and others have the number that the configuration gives them (`db = 1`)";
+    }
+    Err(refusal)
 }

@@ -5,7 +5,8 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 pub(super) const SESSION: Spec = Spec {
     name: "session",
     arity: -2,
-    summary: "What this client has seen, as a token with which it can go on at another node: SESSION TOKEN | RESUME token | RESET.",
+    syntax: "TOKEN | RESUME token | RESET",
+    summary: "What this client has seen, as a token with which it can go on at another node.",
     waits: true,
     run,
     ..PLAIN

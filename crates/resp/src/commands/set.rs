@@ -8,8 +8,9 @@ pub(super) const SET: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key: SET key value [NX | XX | IF VERSION version] [REPLACES context] [GET] \
-              [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] [AT level].",
+    syntax: "key value [NX | XX | IF VERSION version] [REPLACES context] [GET] \
+             [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] [AT level]",
+    summary: "Sets the value of a key.",
     reads: Reads::With("GET"),
     run,
     in_transactions: true,
@@ -138,8 +139,5 @@ impl Unit {
 }
 
 fn usage() -> Refusal {
-    Refusal::usage(
-        "SET key value [NX | XX | IF VERSION version] [REPLACES context] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] \
-         [AT level]",
-    )
+    Refusal::usage(&SET.usage())
 }

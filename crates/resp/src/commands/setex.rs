@@ -8,7 +8,8 @@ pub(super) const SETEX: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key for this number of seconds: SETEX key seconds value [AT level].",
+    syntax: "key seconds value [AT level]",
+    summary: "Sets the value of a key for this number of seconds.",
     run: |call| run(call, "setex", Unit::Seconds),
     in_transactions: true,
     ..PLAIN
@@ -16,7 +17,8 @@ pub(super) const SETEX: Spec = Spec {
 
 pub(super) const PSETEX: Spec = Spec {
     name: "psetex",
-    summary: "Sets the value of a key for this number of milliseconds: PSETEX key milliseconds value [AT level].",
+    syntax: "key milliseconds value [AT level]",
+    summary: "Sets the value of a key for this number of milliseconds.",
     run: |call| run(call, "psetex", Unit::Millis),
     ..SETEX
 };

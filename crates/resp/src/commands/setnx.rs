@@ -8,7 +8,8 @@ pub(super) const SETNX: Spec = Spec {
     flags: &["write", "denyoom", "fast"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key that has none, and returns whether it did: SETNX key value [AT level].",
+    syntax: "key value [AT level]",
+    summary: "Sets the value of a key that has none, and returns whether it did.",
     run,
     in_transactions: true,
     ..PLAIN

@@ -9,7 +9,8 @@ pub(super) const SIBLINGS: Spec = Spec {
     keys: Keys::ONE,
     group: "string",
     summary: "The causal context of a key, for SET and DEL with REPLACES, and all values of the key that no write has replaced, newest first. \
-              Null instead of the first one if the newest write is a delete: SIBLINGS key [AT level].",
+              Null instead of the first one if the newest write is a delete.",
+    syntax: "key [AT level]",
     reads: Reads::Always,
     run,
     ..PLAIN

@@ -86,7 +86,8 @@ pub(super) const WATCH: Spec = Spec {
     flags: &["noscript", "loading", "stale", "fast"],
     keys: Keys::ALL,
     group: "transactions",
-    summary: "Watches keys: the next transaction is carried out only if none of them has changed by then: WATCH key [key ...].",
+    summary: "Watches keys: the next transaction is carried out only if none of them has changed by then.",
+    syntax: "key [key ...]",
     waits: true,
     run: watch,
     ..PLAIN

@@ -40,6 +40,9 @@ impl Connection {
             self.starved = true;
             return;
         }
+        if let Some(place) = self.last_place {
+            backend.go_on_with_command(place);
+        }
         let mut keys = 0;
         while keys < share
             && let Some(long) = &mut self.long
@@ -92,7 +95,7 @@ impl Connection {
                 watching.take(answer, &mut self.state.watched);
                 true
             }
-            SlotState::One(_) | SlotState::Ready(_) | SlotState::Taken => {
+            SlotState::One(_) | SlotState::Walk | SlotState::Ready(_) | SlotState::Taken => {
                 unreachable!("the caller has looked")
             }
         };

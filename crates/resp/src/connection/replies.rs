@@ -112,6 +112,7 @@ impl Connection {
         self.slots = VecDeque::new();
         self.waiting = None;
         self.long = None;
+        self.walk = None;
         self.state.transaction = None;
         self.state.watched = Watched::default();
         self.pace = Pace::new(&self.greeting.limits);

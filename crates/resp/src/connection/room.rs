@@ -35,6 +35,7 @@ impl Connection {
             + self.pace.expected()
             + self.gathered_bytes
             + self.long.as_ref().map_or(0, Long::spans_bytes)
+            + self.walk.as_ref().map_or(0, |walk| walk.held_bytes())
             + self.state.transaction.as_ref().map_or(0, Queue::held_bytes)
             + self.state.watched.held_bytes()
             + waiting

@@ -31,6 +31,8 @@ pub struct World {
     pub options: PutOptions,
     /// Whether reads of several keys may be divided.
     pub divides: bool,
+    /// Whether the site is no Redis cluster.
+    pub is_standalone: bool,
     /// How many bytes a connection may hold; `None` is unbounded.
     pub room: Option<usize>,
 }
@@ -365,10 +367,18 @@ impl Backend for World {
             kind: (*name).into(),
             protocol: "test".into(),
             levels: KeyspaceLevels::of(Levels::of_both(levels)),
+            db: [("quorum", 3)]
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, db)| *db),
             partitions: 2,
             details: vec![("durability".into(), "interval(10ms)".into())],
         };
         KEYSPACES.iter().map(described).collect()
+    }
+
+    fn cluster_mode(&self) -> bool {
+        !self.is_standalone
     }
 
     fn cluster(&self, _: &str) -> Vec<ClusterNode> {
@@ -381,6 +391,10 @@ impl Backend for World {
             is_me,
         };
         vec![node(1, true), node(2, false)]
+    }
+
+    fn wall_time(&self) -> Micros {
+        Micros(1_785_000_000_123_456)
     }
 
     fn site_name(&self, site: SiteId) -> &str {

@@ -8,7 +8,7 @@ use super::{
     wan::check_wan,
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::{Component, Path, PathBuf},
 };
 use toml::{Spanned, Value};
@@ -38,6 +38,7 @@ pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<Clu
             .limits
             .as_ref()
             .map_or_else(|| Ok(Limits::default()), check_limits)?,
+        cluster_mode: table.cluster_mode.as_ref().is_none_or(|mode| *mode.get_ref()),
         wan: check_wan(document, &table.wan, &sites)?,
         sites,
         nodes,
@@ -199,9 +200,18 @@ fn check_keyspaces(
     let nodes: Vec<usize> = nodes_of_site.iter().map(Vec::len).collect();
     let mut names = Names::new(document, "keyspace");
     let mut default: Option<(usize, usize)> = None;
+    let mut numbers = BTreeMap::new();
     let mut keyspaces = Vec::new();
     for (place, table) in tables.iter().map(Spanned::get_ref).enumerate() {
         keyspaces.push(check_keyspace(table, sites, &nodes, &mut names)?);
+        if let Some(db) = &table.db
+            && let Some(other) = numbers.insert(**db, table.name.text())
+        {
+            return Err(db.wrong(format!(
+                "a number that no other keyspace has; {} has it",
+                quote(other)
+            )));
+        }
         let flag = table.default.as_ref().filter(|flag| *flag.get_ref());
         match (flag, default) {
             (Some(flag), Some((_, line))) => {
@@ -240,6 +250,7 @@ fn check_keyspace(
         prefer: check_prefer(table, sites)?,
         parameters: check_parameters(table)?,
         levels: check_levels(table, replicas)?,
+        db: table.db.as_ref().map(|db| **db as u16),
     })
 }
 

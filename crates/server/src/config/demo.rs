@@ -1,4 +1,4 @@
-use super::{ClusterConfig, Durability, Limits};
+use super::{ClusterConfig, Durability, Limits, MAX_DB};
 use crate::wan::{LinkDelay, WanDelays};
 use std::{fmt::Write, path::PathBuf};
 use turnbuckle_core::SiteId;
@@ -115,7 +115,7 @@ impl Demo {
                 .expect(CANNOT_FAIL);
             }
         }
-        for keyspace in &self.keyspaces {
+        for (place, keyspace) in self.keyspaces.iter().enumerate() {
             write!(
                 text,
                 "\n[[keyspace]]\nname = {}\nprotocol = {}\npartitions = {}\ndurability = \"{}\"\n",
@@ -125,6 +125,10 @@ impl Demo {
                 keyspace.durability
             )
             .expect(CANNOT_FAIL);
+            // The first one is the default, and so has the number 0.
+            if place > 0 && place <= MAX_DB as usize {
+                writeln!(text, "db = {place}").expect(CANNOT_FAIL);
+            }
             if keyspace.members > 1 {
                 writeln!(text, "members = {}", keyspace.members).expect(CANNOT_FAIL);
             }

@@ -1,5 +1,5 @@
 //! The file's shape: which fields each table has, and what each field must be by itself. What depends on other fields is checked in `check.rs`.
-use super::{Address, Durability, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
+use super::{Address, Durability, MAX_DB, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
 use toml::{Spanned, Value};
@@ -12,6 +12,7 @@ pub(super) struct ClusterTable {
     pub(super) cluster: Word<Name>,
     pub(super) secret: Option<Spanned<SecretText>>,
     pub(super) secret_file: Option<Word<String>>,
+    pub(super) cluster_mode: Option<Spanned<bool>>,
     #[serde(default)]
     pub(super) site: Vec<Spanned<SiteTable>>,
     #[serde(default)]
@@ -57,6 +58,7 @@ pub(super) struct KeyspaceTable {
     pub(super) read: Option<Word<String>>,
     pub(super) write: Option<Word<String>>,
     pub(super) default: Option<Spanned<bool>>,
+    pub(super) db: Option<Number<1, MAX_DB>>,
 }
 
 /// The path of a directory, which need not exist.

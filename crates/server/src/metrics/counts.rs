@@ -19,10 +19,24 @@ pub(super) struct LoopCounts {
     pub(super) commands: Counter,
     pub(super) received_bytes: Counter,
     pub(super) sent_bytes: Counter,
+    /// Values that were read, and reads of keys without a value.
+    pub(super) values_found: Counter,
+    pub(super) values_missing: Counter,
+    /// By the place of the command.
+    pub(super) by_command: Box<[CommandCounts]>,
+}
+
+/// What is counted of one command.
+#[derive(Debug, Default)]
+pub(super) struct CommandCounts {
+    pub(super) calls: Counter,
+    pub(super) refused: Counter,
+    pub(super) failed: Counter,
+    pub(super) micros: Counter,
 }
 
 impl LoopCounts {
-    pub(super) fn new(keyspaces: usize) -> LoopCounts {
+    pub(super) fn new(keyspaces: usize, commands: usize) -> LoopCounts {
         let series = keyspaces * KINDS * LEVELS;
         LoopCounts {
             operations: (0..series * OUTCOMES).map(|_| Counter::default()).collect(),
@@ -33,6 +47,9 @@ impl LoopCounts {
             commands: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
+            values_found: Counter::default(),
+            values_missing: Counter::default(),
+            by_command: (0..commands).map(|_| CommandCounts::default()).collect(),
         }
     }
 
@@ -98,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_series_has_a_place_of_its_own() {
-        let counts = LoopCounts::new(3);
+        let counts = LoopCounts::new(3, 0);
         let mut n = 0;
         for keyspace in 0..3 {
             for &kind in OperationKind::ALL {

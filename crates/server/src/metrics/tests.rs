@@ -2,7 +2,7 @@ use super::*;
 use crate::status::{KeyspaceStatus, LinkStatus, MetricStatus, MetricValue, MetricValues, StreamStatus};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Protocol, Session, Settings};
+use turnbuckle_core::{Failure, Protocol, Session, Settings};
 use turnbuckle_protocols::{ForProtocol, KnownProtocol};
 
 /// A reader of the text format: name, labels, value. It is written from the format's description, independently of the writer.
@@ -158,8 +158,40 @@ fn clients_come_and_go() {
         commands: 5,
         received_bytes: 10,
         sent_bytes: 20,
+        ..ClientTotals::default()
     };
     assert_eq!(metrics.client_totals(), expected);
+}
+
+#[test]
+fn commands_are_counted_with_what_their_operations_did() {
+    let metrics = Metrics::new(["carts"]);
+    let mut recorder = metrics.recorder();
+    let get = turnbuckle_resp::command_names().position(|name| name == "get");
+    let get = get.expect("there is GET");
+    let value = |text: Option<&'static str>| text.map(bytes::Bytes::from);
+    for (answer, took) in [
+        (Answer::Value(value(Some("v"))), 5),
+        (Answer::Value(None), 7),
+        (Answer::Values(vec![value(Some("v")), None, None]), 11),
+        (Answer::Failed(Failure::Timeout("late".into())), 13),
+    ] {
+        recorder.command(get);
+        recorder.command_operation(get, &answer, Micros(took));
+    }
+    recorder.command(get);
+    recorder.command_refused(get);
+    let expected = CommandTotals {
+        calls: 5,
+        refused: 1,
+        failed: 1,
+        micros: 36,
+    };
+    let totals = metrics.command_totals();
+    assert_eq!(totals[get], expected);
+    assert_eq!(totals.iter().filter(|totals| totals.calls > 0).count(), 1);
+    let clients = metrics.client_totals();
+    assert_eq!((clients.values_found, clients.values_missing), (2, 3));
 }
 
 #[test]

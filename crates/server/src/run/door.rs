@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Operation, SiteId, Vector, Wanted};
+use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Vector, Wanted};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
@@ -75,6 +75,19 @@ impl Backend for LoopBackend<'_> {
         self.event_loop.has_transactions[door.keyspace as usize]
     }
 
+    fn begin_command(&mut self, place: usize) {
+        self.event_loop.command.set(place);
+        self.event_loop.recorder.borrow_mut().command(place);
+    }
+
+    fn go_on_with_command(&mut self, place: usize) {
+        self.event_loop.command.set(place);
+    }
+
+    fn refuse_command(&mut self, place: usize) {
+        self.event_loop.recorder.borrow_mut().command_refused(place);
+    }
+
     fn grow_to(&mut self, bytes: usize) -> bool {
         self.client.grow_to(bytes)
     }
@@ -99,8 +112,16 @@ impl Backend for LoopBackend<'_> {
             .about_keyspaces(&self.event_loop.gateway.borrow())
     }
 
+    fn cluster_mode(&self) -> bool {
+        self.event_loop.host.config.cluster_mode
+    }
+
     fn cluster(&self, keyspace: &str) -> Vec<ClusterNode> {
         self.event_loop.host.about_nodes(keyspace)
+    }
+
+    fn wall_time(&self) -> Micros {
+        self.event_loop.now().wall.reading
     }
 
     fn site_name(&self, site: SiteId) -> &str {

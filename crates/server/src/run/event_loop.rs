@@ -58,6 +58,8 @@ pub(super) struct EventLoop {
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
     /// Operations that are under way, for the metrics.
     started: RefCell<BTreeMap<u64, Started>>,
+    /// The place of the command that is being executed.
+    pub command: Cell<usize>,
     /// The levels of each keyspace, with the defaults for operations that name none.
     pub levels: Vec<KeyspaceLevels>,
     /// Whether each keyspace has transactions.
@@ -84,6 +86,8 @@ struct Started {
     keyspace: usize,
     kind: OperationKind,
     level: LevelLabel,
+    /// The place of its command.
+    command: usize,
     at: Micros,
 }
 
@@ -119,6 +123,7 @@ impl EventLoop {
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),
+            command: Cell::new(0),
             buffers: RefCell::default(),
             now: Cell::new(now),
             next_look: Cell::new(now.monotonic),
@@ -370,6 +375,7 @@ impl EventLoop {
             keyspace: door.keyspace as usize,
             kind: OperationKind::from(&operation),
             level: LevelLabel::from(&operation),
+            command: self.command.get(),
             at: self.now().monotonic,
         };
         let mut answers = self.answers.borrow_mut();
@@ -396,9 +402,9 @@ impl EventLoop {
     fn count(&self, started: &Started, answered: &Answered) {
         let took = self.host.clock.monotonic().since(started.at);
         let outcome = Outcome::from(&answered.0);
-        self.recorder
-            .borrow_mut()
-            .operation(started.keyspace, started.kind, started.level, outcome, took);
+        let mut recorder = self.recorder.borrow_mut();
+        recorder.operation(started.keyspace, started.kind, started.level, outcome, took);
+        recorder.command_operation(started.command, &answered.0, took);
     }
 
     fn flush(&self) {

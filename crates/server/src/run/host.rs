@@ -1,6 +1,5 @@
 mod about;
 mod data;
-mod keyspaces;
 
 use super::{
     Start, StartError,
@@ -18,7 +17,6 @@ use crate::{
     wan::{LinkDelay, WanMatrix},
 };
 use data::{Data, Opened};
-use keyspaces::AddToGateway;
 use rand::{Rng, SeedableRng};
 use std::{
     sync::{
@@ -32,6 +30,7 @@ use turnbuckle_core::{Micros, Now, SiteId, Wish};
 use turnbuckle_log::DirectoryDisk;
 use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Planted};
 use turnbuckle_resp::Limits;
+use turnbuckle_served::AddToGateway;
 
 /// What all threads of a node share.
 pub(crate) struct Host {

@@ -46,6 +46,10 @@ impl<S: Session> Backend for Site<'_, S> {
         Vec::new()
     }
 
+    fn wall_time(&self) -> Micros {
+        Micros(0)
+    }
+
     fn site_name(&self, site: SiteId) -> &str {
         self.world.topology().site_name(site)
     }
@@ -143,7 +147,7 @@ fn a_keyspace_that_takes_no_options_refuses_at_its_door() {
             "SET k v GET",
             "does not return the value that a write replaces; that needs a keyspace with",
         ),
-        ("SET k v PX 10", "takes no expiry, and no other protocol does"),
+        ("SET k v PX 10", "takes no expiry, and no protocol has expiry yet"),
     ] {
         let refused = clients.send(0, line);
         let expected = format!("-UNSUPPORTED the keyspace 'world' {why}");

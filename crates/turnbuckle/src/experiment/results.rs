@@ -3,7 +3,6 @@ use super::{file::Experiment, measure::Counted};
 use crate::{
     failure::{Failure, usage},
     progress::Progress,
-    protocols::Simulated,
 };
 use std::{
     collections::BTreeMap,
@@ -16,6 +15,7 @@ use std::{
 };
 use turnbuckle_core::Micros;
 use turnbuckle_sim::{Keep, Scenario};
+use turnbuckle_simulated::Simulated;
 
 /// What was counted, by protocol and point.
 #[derive(Default)]

@@ -3,7 +3,6 @@
 //! There are two ways to find data that the engine cannot read. Either the node finds it while it runs, or when it fails, and notes it for the next
 //! start. Or the start itself finds it. In both cases the engine is salvaged first, and then the node takes the missing data from its peers. A
 //! cluster of one site has no peers: there nothing is touched.
-use super::keyspaces::{AddToGateway, add_keyspace};
 use crate::{
     config::{ClusterConfig, NodeEntry},
     run::{StartError, wakes::Wakes},
@@ -11,7 +10,8 @@ use crate::{
 use std::{path::Path, sync::Arc};
 use turnbuckle_core::Now;
 use turnbuckle_log::DirectoryDisk;
-use turnbuckle_node::{Node, NodeBuilder, NodeConfig, OpenError};
+use turnbuckle_node::{KeyspaceConfig, Node, NodeBuilder, NodeConfig, OpenError};
+use turnbuckle_served::{AddToGateway, add_keyspace};
 use turnbuckle_store::{Engine, EngineError, FjallEngine, FjallOptions};
 
 /// A node that was opened on its data.
@@ -69,7 +69,21 @@ impl Data<'_> {
         let mut builder = NodeBuilder::new(node, disk, engine, Arc::clone(self.wakes) as _);
         let mut keyspaces = Vec::new();
         for (_, keyspace) in self.config.keyspaces() {
-            keyspaces.push(add_keyspace(&mut builder, keyspace, memory)?);
+            let config = KeyspaceConfig {
+                name: keyspace.name.clone(),
+                topology: keyspace.topology.clone(),
+                durability: keyspace.durability,
+            };
+            let (protocol, parameters) = (keyspace.protocol, &keyspace.parameters);
+            let add = add_keyspace(
+                &mut builder,
+                config,
+                protocol,
+                parameters,
+                keyspace.levels,
+                memory,
+            )?;
+            keyspaces.push(add);
         }
         let node = builder.open(now)?;
         Ok(Opened { node, keyspaces })
