@@ -3,7 +3,7 @@ use super::{Host, free_bytes, lock};
 use crate::{
     admin::{Admin, AdminSource, ChangeMembers, Lead, Unknown},
     config::KeyspaceEntry,
-    metrics::Process,
+    metrics::{CommandTotals, Process},
     status::{
         CheckpointStatus, ClientsStatus, ClockStatus, GroupStatus, KeyspaceStatus, LinkStatus, LogStatus,
         MemoryStatus, MetricStatus, Status, StreamStatus,
@@ -58,11 +58,12 @@ impl Host {
     pub fn about_keyspaces(&self, gateway: &Gateway) -> Vec<Keyspace> {
         let entries = self.config.keyspaces().zip(gateway.keyspaces());
         entries
-            .map(|((_, entry), about)| Keyspace {
+            .map(|((id, entry), about)| Keyspace {
                 name: about.name,
                 kind: entry.protocol.kind().to_string(),
                 protocol: entry.protocol.to_string(),
                 levels: about.levels,
+                db: self.config.db(id),
                 partitions: about.partitions,
                 details: vec![("durability".into(), entry.durability.to_string())],
             })
@@ -181,6 +182,8 @@ impl Host {
                     line("total_commands_processed", clients.commands.to_string()),
                     line("total_net_input_bytes", clients.received_bytes.to_string()),
                     line("total_net_output_bytes", clients.sent_bytes.to_string()),
+                    line("keyspace_hits", clients.values_found.to_string()),
+                    line("keyspace_misses", clients.values_missing.to_string()),
                     // Nothing expires or is evicted, and there are no channels.
                     line("expired_keys", "0".into()),
                     line("evicted_keys", "0".into()),
@@ -196,10 +199,49 @@ impl Host {
                     .collect(),
             },
             InfoSection {
+                title: "Commandstats".into(),
+                lines: self.command_stats(),
+            },
+            InfoSection {
+                title: "Keyspace".into(),
+                lines: self.numbered_keyspaces(),
+            },
+            InfoSection {
                 title: "Keyspaces".into(),
                 lines: keyspaces.collect(),
             },
         ]
+    }
+
+    /// The commands that were sent, in the form of Redis. Its `usec` is the time until the operations were answered, which may be by other nodes.
+    fn command_stats(&self) -> Vec<(String, String)> {
+        let totals = turnbuckle_resp::command_names().zip(self.metrics.command_totals());
+        let sent = totals.filter(|(_, totals)| totals.calls > 0);
+        let line = |(name, totals): (&str, CommandTotals)| {
+            let each = totals.micros as f64 / totals.calls as f64;
+            let stats = format!(
+                "calls={},usec={},usec_per_call={each:.2},rejected_calls={},failed_calls={}",
+                totals.calls, totals.micros, totals.refused, totals.failed
+            );
+            (format!("cmdstat_{name}"), stats)
+        };
+        sent.map(line).collect()
+    }
+
+    /// The keyspaces that have a number, with the keys that this node holds. Where the site has several nodes, each of them holds some.
+    fn numbered_keyspaces(&self) -> Vec<(String, String)> {
+        let states = self.node.status(self.clock.now());
+        let keys = |name: &str| {
+            let state = states.iter().find(|state| state.name == name);
+            state.map_or(0, |state| state.live_keys)
+        };
+        let numbered = self.config.keyspaces().filter_map(|(id, entry)| {
+            let stats = format!("keys={},expires=0,avg_ttl=0", keys(&entry.name));
+            Some((self.config.db(id)?, stats))
+        });
+        let by_number: BTreeMap<u16, String> = numbered.collect();
+        let lines = by_number.into_iter();
+        lines.map(|(db, stats)| (format!("db{db}"), stats)).collect()
     }
 
     pub fn about_config(&self) -> Vec<(String, String)> {
@@ -208,10 +250,16 @@ impl Host {
         } else {
             "always"
         };
+        let numbers = self.config.keyspaces().filter_map(|(id, _)| self.config.db(id));
+        let max_db = numbers.max().unwrap_or(0);
         let mut lines = vec![
             ("appendonly".to_string(), "yes".to_string()),
             ("appendfsync".to_string(), fsync.to_string()),
-            ("databases".to_string(), "1".to_string()),
+            ("databases".to_string(), (1 + max_db).to_string()),
+            // Neither slow commands nor delays are logged: `SLOWLOG` and `LATENCY` answer as a Redis in which that is switched off.
+            ("slowlog-log-slower-than".to_string(), "-1".to_string()),
+            ("slowlog-max-len".to_string(), "0".to_string()),
+            ("latency-monitor-threshold".to_string(), "0".to_string()),
             (
                 "maxclients".to_string(),
                 self.config.limits.max_clients.to_string(),
