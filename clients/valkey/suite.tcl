@@ -6,7 +6,6 @@
 # the suite's procedures and its files unchanged, and then replaces these:
 #
 #   FLUSHALL, FLUSHDB   SCAN and DEL of all keys
-#   KEYS pattern        SCAN .. MATCH pattern
 #   start_server        uses the running server, and does not change its configuration
 #   test                goes on after a failure, with a new connection
 #   a reply             is waited for at most five seconds
@@ -169,12 +168,6 @@ proc ::valkey::__dispatch__raw__ {id method words} {
             delete_all [expr {$plain ? $id : $::own::control}]
             # The reply comes when the test reads it.
             return [expr {$plain ? "OK" : [::valkey::dispatch_of_the_suite $id echo OK]}]
-        }
-        KEYS {
-            if {$plain && [llength $words] == 1} {
-                note_replaced KEYS
-                return [list_keys $id [lindex $words 0]]
-            }
         }
         HELLO {
             set ::own::resp($id) [lindex $words 0]

@@ -77,6 +77,8 @@ pub struct Connection {
     need: usize,
     /// The answer to the command that is being executed has no room. The command is to be executed again.
     again: bool,
+    /// The command that waits has been executed before, and is to be executed again.
+    is_repeated: bool,
     /// A share of work is done, and there may be more.
     tired: bool,
     /// Other connections were served since the last share, so work that cannot be divided may be done.
@@ -176,6 +178,7 @@ impl Connection {
             walk: None,
             need: 0,
             again: false,
+            is_repeated: false,
             tired: false,
             has_turn: false,
             starved: false,
@@ -388,6 +391,7 @@ impl Connection {
             if !std::mem::take(&mut self.again) {
                 return;
             }
+            self.is_repeated = true;
         }
         self.waiting = Some(std::mem::take(arguments));
     }
@@ -427,12 +431,15 @@ impl Connection {
     }
 
     fn execute(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
-        self.commands += 1;
+        let is_repeated = std::mem::take(&mut self.is_repeated);
         self.last_command = spec.map_or("NULL", |spec| spec.name);
         self.last_place = spec.map(Spec::place);
-        if let Some(place) = self.last_place {
-            backend.begin_command(place);
+        match self.last_place {
+            Some(place) if is_repeated => backend.go_on_with_command(place),
+            Some(place) => backend.begin_command(place),
+            None => {}
         }
+        self.commands += u64::from(!is_repeated);
         let mut call = Call {
             connection: self,
             backend,

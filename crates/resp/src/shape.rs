@@ -139,8 +139,8 @@ pub(crate) enum Shape {
 /// The most bytes that a value's reply takes beside the value.
 pub(crate) const REPLY_BYTES: usize = 32;
 
-/// How many steps of matching one `SCAN` may take: about a tenth of a second.
-const MATCH_STEPS: u64 = 50_000_000;
+/// How many steps of matching one `SCAN` or `KEYS` may take: about a tenth of a second.
+pub(crate) const MATCH_STEPS: u64 = 50_000_000;
 
 impl Shape {
     /// Whether the reply carries the values that were read, and the read may be repeated if there is no room for them. A write is never repeated,
@@ -327,17 +327,17 @@ fn write_siblings(
     Ok(())
 }
 
-/// The keys that match a pattern, or all.
+/// The keys that match a pattern, or all. `steps` is how much matching may be done.
 pub(crate) fn matching<K: AsRef<[u8]>>(
     keys: impl IntoIterator<Item = K>,
     pattern: Option<&[u8]>,
+    steps: &mut u64,
 ) -> Result<Vec<K>, Refusal> {
-    let mut steps = MATCH_STEPS;
     let mut found = Vec::new();
     for key in keys {
         let matches = match pattern {
             None => true,
-            Some(pattern) => glob::matches(pattern, key.as_ref(), &mut steps).ok_or_else(|| {
+            Some(pattern) => glob::matches(pattern, key.as_ref(), steps).ok_or_else(|| {
                 Refusal::err("matching the pattern takes too long with keys of this length")
             })?,
         };
@@ -357,7 +357,8 @@ fn write_keys(
     writer: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
     let looked_at = keys.iter().filter(|_| !none);
-    let found = matching(looked_at, pattern)?;
+    let mut steps = MATCH_STEPS;
+    let found = matching(looked_at, pattern, &mut steps)?;
     check_reply(found.iter().map(|key| key.0.len()).sum(), limits)?;
     writer.array(2);
     writer.bulk(cursor.to_string().as_bytes());

@@ -265,7 +265,7 @@ impl ClusterConfig {
 /// The most partitions that a keyspace can have: one for each hash slot.
 const MAX_PARTITIONS: u64 = HASH_SLOTS as u64;
 
-/// The greatest number of a keyspace. As many keyspaces as there can be have one.
+/// The greatest number of a keyspace. With 0, that is a number for each of the keyspaces that there can be.
 const MAX_DB: u64 = 255;
 
 #[cfg(test)]

@@ -217,13 +217,23 @@ impl Recorder {
     pub fn command_operation(&mut self, place: usize, answer: &Answer, took: Micros) {
         let counts = &self.counts.by_command[place];
         counts.micros.add(took.0);
+        self.values(answer);
+        if matches!(answer, Answer::Failed(_) | Answer::NotComputed(_)) {
+            counts.failed.add(1);
+        }
+    }
+
+    /// Counts the values that were read, and the keys that had none.
+    fn values(&self, answer: &Answer) {
         let (found, missing) = match answer {
-            Answer::Failed(_) => return counts.failed.add(1),
-            Answer::Value(value) => (u64::from(value.is_some()), u64::from(value.is_none())),
+            Answer::Value(value) | Answer::Replaced(value) => {
+                (u64::from(value.is_some()), u64::from(value.is_none()))
+            }
             Answer::Values(values) => {
                 let found = values.iter().flatten().count();
                 (found as u64, (values.len() - found) as u64)
             }
+            Answer::Transacted(Some(steps)) => return steps.iter().for_each(|step| self.values(step)),
             _ => return,
         };
         self.counts.values_found.add(found);

@@ -1,5 +1,5 @@
 //! All tests of this crate in one program.
-// The machine code of worlds is taken from there, and not made here once more.
+// The machine code of simulated worlds comes from that crate, and is not made here once more.
 use turnbuckle_simulated as _;
 
 mod goldens;

@@ -32,10 +32,7 @@ pub(super) const BITCOUNT: Spec = Spec {
         let (level, end) = call.level_last()?;
         let span = match end {
             2 => Span::WHOLE,
-            4 | 5 => Span {
-                of_bits: is_of_bits(call, 4, end)?,
-                ..Span::bytes(call.integer(2)?, call.integer(3)?)
-            },
+            4 | 5 => span(call.integer(2)?, call.integer(3)?, call, 4, end)?,
             _ => return Err(syntax(&BITCOUNT)),
         };
         show(call, Part::Ones(span), level)
@@ -66,10 +63,7 @@ pub(super) const BITPOS: Spec = Spec {
                 Ok(other)
             }
         };
-        let among = Span {
-            of_bits: is_of_bits(call, 5, end)?,
-            ..Span::bytes(place(3, 0)?, place(4, -1)?)
-        };
+        let among = span(place(3, 0)?, place(4, -1)?, call, 5, end)?;
         let part = Part::First {
             bit,
             among,
@@ -80,15 +74,17 @@ pub(super) const BITPOS: Spec = Spec {
     ..GETBIT
 };
 
-/// Whether the last argument says that places are those of bits. Without one they are those of bytes.
-fn is_of_bits(call: &Call<'_>, place: usize, end: usize) -> Result<bool, Refusal> {
-    let is = |word| call.arguments.is(place, word);
-    match place < end {
-        false => Ok(false),
-        true if is("BIT") => Ok(true),
-        true if is("BYTE") => Ok(false),
-        true => Err(Refusal::err("syntax error; expected BYTE or BIT behind the end")),
+/// The span between two places. If there is an argument at `place`, it says whether they are places of bytes or of bits.
+fn span(first: i64, last: i64, call: &Call<'_>, place: usize, end: usize) -> Result<Span, Refusal> {
+    let is = |word| place < end && call.arguments.is(place, word);
+    if place < end && !is("BYTE") && !is("BIT") {
+        return Err(Refusal::err("syntax error; expected BYTE or BIT behind the end"));
     }
+    Ok(Span {
+        first,
+        last,
+        of_bits: is("BIT"),
+    })
 }
 
 fn syntax(spec: &Spec) -> Refusal {

@@ -61,7 +61,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         }
         "maint_notifications" => {
             check(call, 3..=5)?;
-            // Some libraries ask for it on each connection. No node is ever taken out of service without its connections, so there is nothing to tell.
+            // Some libraries ask for it on each connection. Nodes announce no maintenance, so nothing is ever sent.
             if call.arguments.is(2, "ON") || call.arguments.is(2, "OFF") {
                 return call.reply_ok();
             }

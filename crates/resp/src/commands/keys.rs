@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec};
+use super::{PLAIN, Spec, keyspace::described};
 
 pub(super) const KEYS: Spec = Spec {
     name: "keys",
@@ -12,8 +12,9 @@ pub(super) const KEYS: Spec = Spec {
         let door = call.door()?;
         let pattern = call.key(1)?.0;
         let frame_bytes = call.arguments.frame_bytes();
+        let partitions = described(call, &call.connection.state.keyspace)?.partitions;
         call.connection
-            .begin_walk(door, pattern, frame_bytes, call.backend);
+            .begin_walk(door, pattern, frame_bytes, partitions, call.backend);
         Ok(())
     },
     ..PLAIN

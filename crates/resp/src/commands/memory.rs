@@ -13,6 +13,7 @@ pub(super) const MEMORY: Spec = Spec {
     summary: "How many bytes a key and its value have. What the store needs beside them is not counted.",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -9,10 +9,11 @@ pub(super) const OBJECT: Spec = Spec {
     flags: &["readonly"],
     keys: Keys::SECOND,
     group: "generic",
-    syntax: "ENCODING | REFCOUNT | FREQ key [AT level]",
+    syntax: "ENCODING | REFCOUNT key [AT level]",
     summary: "How Redis would hold the value of a key.",
     reads: Reads::Always,
     run,
+    in_transactions: true,
     ..PLAIN
 };
 

@@ -14,5 +14,6 @@ pub(super) const ROLE: Spec = Spec {
             writer.array(0);
         })
     },
+    in_transactions: true,
     ..PLAIN
 };

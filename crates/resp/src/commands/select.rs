@@ -21,7 +21,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.reply_ok()
 }
 
-/// The keyspace that is meant, and its number. If a keyspace is named like a number, the name comes first.
+/// The keyspace that is meant, and its number. No keyspace is named like a number.
 fn resolve(call: &Call<'_>) -> Result<(String, Option<u16>), Refusal> {
     let asked = call.text(1).into_owned();
     let keyspaces = call.backend.keyspaces();

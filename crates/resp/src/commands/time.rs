@@ -13,5 +13,6 @@ pub(super) const TIME: Spec = Spec {
             writer.bulk((now % 1_000_000).to_string().as_bytes());
         })
     },
+    in_transactions: true,
     ..PLAIN
 };

@@ -120,6 +120,6 @@ impl Connection {
         self.outstanding_bytes = 0;
         self.open_parts = 0;
         self.gathered_bytes = 0;
-        (self.tired, self.starved) = (false, false);
+        (self.tired, self.starved, self.is_repeated) = (false, false, false);
     }
 }

@@ -7,7 +7,7 @@ use super::Connection;
 use crate::limits::Limits;
 use crate::long::SHARE;
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
-use crate::shape::{REPLY_BYTES, check_reply, matching};
+use crate::shape::{MATCH_STEPS, REPLY_BYTES, check_reply, matching};
 use crate::slot::SlotState;
 use crate::{Backend, Writer};
 use bytes::Bytes;
@@ -28,10 +28,14 @@ pub(crate) struct Walk {
     found_bytes: usize,
     /// How many keys were looked at.
     looked_at: u64,
+    /// How many scans may still begin: a scan also looks at keys that are deleted, and returns none of them.
+    scans_left: usize,
+    /// How many steps of matching may still be done.
+    steps_left: u64,
 }
 
 impl Walk {
-    pub(super) fn new(door: DoorId, pattern: Bytes) -> Walk {
+    fn new(door: DoorId, pattern: Bytes, partitions: u16, limits: &Limits) -> Walk {
         Walk {
             door,
             pattern,
@@ -40,6 +44,8 @@ impl Walk {
             found: Vec::new(),
             found_bytes: 0,
             looked_at: 0,
+            scans_left: 1 + usize::from(partitions) + 4 * limits.max_keys_count as usize / SHARE,
+            steps_left: MATCH_STEPS,
         }
     }
 
@@ -62,18 +68,19 @@ impl Walk {
             other => unreachable!("a scan was answered with {other:?}"),
         };
         self.looked_at += keys.len() as u64;
-        let found = matching(keys, Some(&self.pattern))?;
+        let found = matching(keys, Some(&self.pattern), &mut self.steps_left)?;
         self.found_bytes += found.iter().map(|key| key.0.len()).sum::<usize>();
-        self.found.extend(found);
+        // Copies: keys of another node share the memory of the frame that they came in.
+        self.found.extend(found.iter().map(Key::compact));
         check_reply(self.found_bytes, limits)?;
         if cursor == 0 {
             return Ok(true);
         }
         self.cursor = cursor;
-        let max = u64::from(limits.max_keys_count);
-        if self.looked_at >= max {
+        let max = limits.max_keys_count;
+        if self.looked_at >= u64::from(max) || self.scans_left == 0 {
             return Err(Refusal(format!(
-                "TOOBIG the keyspace has more than {max} keys, and KEYS looks at no more; SCAN lists keys in parts"
+                "TOOBIG KEYS looks at {max} keys at most, and there are more, perhaps deleted ones; SCAN lists keys in parts"
             )));
         }
         Ok(false)
@@ -92,10 +99,16 @@ impl Connection {
         door: DoorId,
         pattern: Bytes,
         frame_bytes: usize,
+        partitions: u16,
         backend: &mut dyn Backend,
     ) {
         self.push(self.next_tag, frame_bytes, 0, SlotState::Walk);
-        self.walk = Some(Box::new(Walk::new(door, pattern)));
+        self.walk = Some(Box::new(Walk::new(
+            door,
+            pattern,
+            partitions,
+            &self.greeting.limits,
+        )));
         self.go_on_with_walk(backend);
     }
 
@@ -109,6 +122,7 @@ impl Connection {
             count: self.greeting.limits.max_scan_count.min(SHARE as u32),
         };
         walk.is_asked = true;
+        walk.scans_left -= 1;
         let door = walk.door;
         if let Some(place) = self.last_place {
             backend.go_on_with_command(place);

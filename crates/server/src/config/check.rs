@@ -223,6 +223,9 @@ fn check_keyspaces(
         }
     }
     let default = default.map_or(0, |(place, _)| place);
+    if let Some(db) = &tables[default].get_ref().db {
+        return Err(db.wrong("no number: this is the keyspace in which connections begin, which is 0"));
+    }
     Ok((keyspaces, KeyspaceId(default as u16)))
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::status::{KeyspaceStatus, LinkStatus, MetricStatus, MetricValue, MetricValues, StreamStatus};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Failure, Protocol, Session, Settings};
+use turnbuckle_core::{Failure, NotComputed, Protocol, Session, Settings};
 use turnbuckle_protocols::{ForProtocol, KnownProtocol};
 
 /// A reader of the text format: name, labels, value. It is written from the format's description, independently of the writer.
@@ -175,6 +175,11 @@ fn commands_are_counted_with_what_their_operations_did() {
         (Answer::Value(None), 7),
         (Answer::Values(vec![value(Some("v")), None, None]), 11),
         (Answer::Failed(Failure::Timeout("late".into())), 13),
+        (Answer::NotComputed(NotComputed::Overflow), 0),
+        (
+            Answer::Transacted(Some(vec![Answer::Replaced(value(Some("v")))])),
+            0,
+        ),
     ] {
         recorder.command(get);
         recorder.command_operation(get, &answer, Micros(took));
@@ -182,16 +187,16 @@ fn commands_are_counted_with_what_their_operations_did() {
     recorder.command(get);
     recorder.command_refused(get);
     let expected = CommandTotals {
-        calls: 5,
+        calls: 7,
         refused: 1,
-        failed: 1,
+        failed: 2,
         micros: 36,
     };
     let totals = metrics.command_totals();
     assert_eq!(totals[get], expected);
     assert_eq!(totals.iter().filter(|totals| totals.calls > 0).count(), 1);
     let clients = metrics.client_totals();
-    assert_eq!((clients.values_found, clients.values_missing), (2, 3));
+    assert_eq!((clients.values_found, clients.values_missing), (3, 3));
 }
 
 #[test]

@@ -213,22 +213,24 @@ impl Host {
         ]
     }
 
-    /// The commands that were sent, in the form of Redis. Its `usec` is the time until the operations were answered, which may be by other nodes.
+    /// The commands that were sent, in the form of Redis: refused ones are counted apart. Its `usec` is the time until operations were answered, which
+    /// may be by other nodes.
     fn command_stats(&self) -> Vec<(String, String)> {
         let totals = turnbuckle_resp::command_names().zip(self.metrics.command_totals());
         let sent = totals.filter(|(_, totals)| totals.calls > 0);
         let line = |(name, totals): (&str, CommandTotals)| {
-            let each = totals.micros as f64 / totals.calls as f64;
+            let calls = totals.calls.saturating_sub(totals.refused);
+            let each = totals.micros as f64 / calls.max(1) as f64;
             let stats = format!(
-                "calls={},usec={},usec_per_call={each:.2},rejected_calls={},failed_calls={}",
-                totals.calls, totals.micros, totals.refused, totals.failed
+                "calls={calls},usec={},usec_per_call={each:.2},rejected_calls={},failed_calls={}",
+                totals.micros, totals.refused, totals.failed
             );
             (format!("cmdstat_{name}"), stats)
         };
         sent.map(line).collect()
     }
 
-    /// The keyspaces that have a number, with the keys that this node holds. Where the site has several nodes, each of them holds some.
+    /// The keyspaces that have a number and keys, with how many keys this node holds. Where the site has several nodes, each of them holds some.
     fn numbered_keyspaces(&self) -> Vec<(String, String)> {
         let states = self.node.status(self.clock.now());
         let keys = |name: &str| {
@@ -236,8 +238,8 @@ impl Host {
             state.map_or(0, |state| state.live_keys)
         };
         let numbered = self.config.keyspaces().filter_map(|(id, entry)| {
-            let stats = format!("keys={},expires=0,avg_ttl=0", keys(&entry.name));
-            Some((self.config.db(id)?, stats))
+            let keys = Some(keys(&entry.name)).filter(|&keys| keys > 0)?;
+            Some((self.config.db(id)?, format!("keys={keys},expires=0,avg_ttl=0")))
         });
         let by_number: BTreeMap<u16, String> = numbered.collect();
         let lines = by_number.into_iter();
