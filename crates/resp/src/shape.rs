@@ -221,7 +221,7 @@ impl Shape {
 }
 
 /// The failure of an operation whose answer does not fit it. It is not known whether it was carried out.
-fn unfit() -> Failure {
+pub(crate) fn unfit() -> Failure {
     Failure::Timeout("a server sent an answer that does not fit the request".into())
 }
 

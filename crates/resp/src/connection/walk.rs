@@ -7,7 +7,7 @@ use super::Connection;
 use crate::limits::Limits;
 use crate::long::SHARE;
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
-use crate::shape::{MATCH_STEPS, REPLY_BYTES, check_reply, matching};
+use crate::shape::{MATCH_STEPS, REPLY_BYTES, check_reply, matching, unfit};
 use crate::slot::SlotState;
 use crate::{Backend, Writer};
 use bytes::Bytes;
@@ -65,7 +65,8 @@ impl Walk {
         let (cursor, keys) = match answer {
             Answer::Keys { cursor, keys } => (cursor, keys),
             Answer::Failed(failure) => return Err(Refusal::from(&failure)),
-            other => unreachable!("a scan was answered with {other:?}"),
+            // A server of another node may have sent this answer.
+            _ => return Err(Refusal::from(&unfit())),
         };
         self.looked_at += keys.len() as u64;
         let found = matching(keys, Some(&self.pattern), &mut self.steps_left)?;
