@@ -138,11 +138,11 @@ impl FromStr for Level {
                 .ok()
                 .filter(|bound| *bound > Micros(0))
                 .map(Level::Bounded)
-                .ok_or_else(|| bad("a time above 0, such as bounded(2s), bounded(250ms) or bounded(100us)")),
+                .ok_or_else(|| bad("a time above 0 in s, ms or us, such as bounded(2s) or bounded(250ms)")),
             "delay" => argument
                 .parse()
                 .map(Level::Delay)
-                .map_err(|_| bad("a time, such as delay(15ms)")),
+                .map_err(|_| bad("a time in s, ms or us, such as delay(15ms)")),
             "replicas" => argument
                 .parse()
                 .ok()

@@ -42,8 +42,8 @@ use turnbuckle_server::{
     after_help = "Example:\n  turnbuckle demo\n  redis-cli -p 7000 set greeting hello\n  redis-cli -p 7002 get greeting"
 )]
 pub struct Demo {
-    /// The number of sites, 1 to 26. They are called a, b, c, ...
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=26))]
+    /// The number of sites, 1 to 16. They are called a, b, c, ...
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
     sites: u8,
     /// The number of nodes of each site, 1 to 5. With three, each partition of 'regional' has three replicas at each site.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
@@ -511,7 +511,7 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
     };
     let data = format!("Data in {}{removed}.", data.display());
     if options.shell {
-        return say(&format!("{table}\n\n{data} Ctrl-D ends it.\n"));
+        return say(&format!("{table}\n\n{data} Ctrl-D or Ctrl-C ends it.\n"));
     }
     say(&format!(
         "{table}\n\n\
