@@ -88,9 +88,7 @@ impl Descriptor {
         } else if options.computes.is_some() && !self.computes {
             ("computes no values", CONSENSUS)
         } else if options.expiry.is_some() && !self.takes_expiry {
-            return Some(Failure::Unsupported(format!(
-                "the keyspace '{keyspace}' takes no expiry, and no protocol has expiry yet"
-            )));
+            ("takes no expiry", EXPIRY)
         } else if options.replaces.is_some() && !self.keeps_siblings {
             ("keeps no siblings", SIBLINGS)
         } else {
@@ -101,6 +99,7 @@ impl Descriptor {
 }
 
 const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
+const EXPIRY: &str = "a keyspace with `protocol = \"eventual\"`, such as `eventual` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 
 fn refused(keyspace: &str, what: &str, needed: &str) -> Failure {

@@ -132,6 +132,11 @@ impl HybridClock {
         self.last
     }
 
+    /// The time at which a read looks at values that expire: the last timestamp or, if that is later, the wall clock's. The clock stays as it is.
+    pub fn read_time(&self, now: Now) -> Hlc {
+        self.last.max(Hlc::from_wall(now.wall.reading))
+    }
+
     /// A higher bound to persist now, if the clock is within half a lease of the bound that it has. The clock uses the new bound from here on, so the
     /// caller must stage it before anything that shows a later timestamp.
     pub fn wanted_bound(&mut self) -> Option<Hlc> {

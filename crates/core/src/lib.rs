@@ -5,6 +5,8 @@ mod chain_of_levels;
 pub use chain_of_levels::{ChainOfLevels, Choice, FirstOf, Wanted};
 mod compute;
 pub use compute::{Compute, Computed, NotComputed, decimal};
+mod content;
+pub use content::Content;
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;

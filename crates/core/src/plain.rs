@@ -210,8 +210,8 @@ impl SiblingsRecord {
         let mut context = BytesMut::new();
         siblings.context.encode(&mut context);
         let record = |(id, value): &(_, Option<Bytes>)| {
-            let (id, value, meta) = (*id, value.clone(), ());
-            VersionRecord::new(Some(&Version { id, value, meta }))
+            let (id, content, meta) = (*id, value.clone().into(), ());
+            VersionRecord::new(Some(&Version { id, content, meta }))
         };
         SiblingsRecord {
             context: context.freeze(),
@@ -225,10 +225,10 @@ impl SiblingsRecord {
         let mut versions = Vec::with_capacity(self.versions.len());
         for record in self.versions {
             record.check().map_err(|found| BadFrame::new(WHAT, found))?;
-            let Version { id, value, .. } = record
+            let Version { id, content, .. } = record
                 .version()
                 .ok_or_else(|| BadFrame::new(WHAT, "no version"))?;
-            versions.push((id, value));
+            versions.push((id, content.stored().cloned()));
         }
         Ok(Siblings { context, versions })
     }

@@ -589,6 +589,11 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.settled_marks
     }
 
+    /// The time at which a read here looks at values that expire: the clock's last timestamp or, if that is later, the wall clock's. See [`crate::Content::at`].
+    pub fn read_time(&self) -> Hlc {
+        self.parts.clock.read_time(self.now)
+    }
+
     /// Takes note of a timestamp from elsewhere: later stamps are above it.
     pub fn observe(&mut self, seen: Hlc) {
         self.parts.clock.observe(seen);
@@ -732,6 +737,7 @@ impl<P: Protocol> Context<'_, P> {
             staleness: None,
             clock_bound: self.now.wall.bound(),
             siblings: false,
+            until: None,
             proof: Proof::Plain,
         }
     }

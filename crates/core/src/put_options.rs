@@ -1,7 +1,7 @@
 //! What a put may ask for beside its value. A keyspace takes it if its protocol does ([`Descriptor`](crate::Descriptor)); else the gateway
 //! refuses the put before anything has happened.
 use crate::compute::{Compute, decimal};
-use crate::{Hlc, Micros, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire};
+use crate::{Content, Hlc, Micros, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
 
@@ -190,8 +190,8 @@ impl From<Condition> for ConditionRecord {
             Condition::Absent => ConditionRecord::Absent(()),
             Condition::Present => ConditionRecord::Present(()),
             Condition::Version(id) => {
-                let (value, meta) = (None, ());
-                ConditionRecord::Version(VersionRecord::new(Some(&Version { id, value, meta })))
+                let (content, meta) = (Content::DELETE, ());
+                ConditionRecord::Version(VersionRecord::new(Some(&Version { id, content, meta })))
             }
         }
     }

@@ -306,6 +306,11 @@ impl<P: Protocol> Replica<P> {
         self.parts.clock.last()
     }
 
+    /// The time at which a read here looks at values that expire: see [`Context::read_time`].
+    pub fn read_time(&self, now: Now) -> Hlc {
+        self.parts.clock.read_time(now)
+    }
+
     /// Moves the clock to a timestamp that was seen elsewhere, if that is later.
     pub fn observe(&mut self, seen: Hlc) {
         self.parts.clock.observe(seen);

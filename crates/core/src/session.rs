@@ -145,6 +145,10 @@ pub struct SessionContext<'a, S: Session> {
 }
 
 /// One thing a session wants done.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most steps are questions and answers, and a request of a protocol is about as large as an answer"
+)]
 pub enum SessionStep<S: Session> {
     /// Ask a server.
     Ask {

@@ -1,4 +1,4 @@
-use crate::{BadFrame, Hlc, Key, ReplicaId, ReplicaSet, Wire};
+use crate::{BadFrame, Content, Hlc, Key, Micros, ReplicaId, ReplicaSet, Wire};
 use bytes::Bytes;
 use std::fmt;
 
@@ -45,8 +45,8 @@ impl Meta for () {}
 pub struct Version<M> {
     /// Its place in the order of versions.
     pub id: VersionId,
-    /// The value, or `None` for a delete.
-    pub value: Option<Bytes>,
+    /// The value, or that there is none.
+    pub content: Content,
     /// What the protocol keeps with each version.
     pub meta: M,
 }
@@ -65,6 +65,16 @@ impl<M: Meta> Version<M> {
             false => Ok(()),
         }
     }
+
+    /// From when on no reader sees a value, if there is such a time: when a delete was stamped, or when a value expires, if that is later than its stamp. A
+    /// version may be forgotten once all replicas have shown everything up to this time: then no reader's clock is before it, and no older version of the
+    /// key can arrive.
+    pub fn gone_at(&self) -> Option<Hlc> {
+        match self.content.until() {
+            Some(until) => Some(Hlc::from_wall(until).max(self.id.at)),
+            None => self.content.is_delete().then_some(self.id.at),
+        }
+    }
 }
 
 /// The encoding of a version without metadata, or of none: part of messages that `prost` derives ([`crate::Record`]).
@@ -79,6 +89,9 @@ pub struct VersionRecord {
     /// The value; none for a delete.
     #[prost(bytes = "bytes", optional, tag = "3")]
     value: Option<Bytes>,
+    /// When the value expires, in microseconds since 1970.
+    #[prost(uint64, optional, tag = "4")]
+    until: Option<u64>,
 }
 
 impl VersionRecord {
@@ -88,7 +101,10 @@ impl VersionRecord {
         VersionRecord {
             at: id.at.0,
             replica: u32::from(id.replica.0),
-            value: version.and_then(|version| version.value.clone()),
+            value: version.and_then(|version| version.content.stored().cloned()),
+            until: version
+                .and_then(|version| version.content.until())
+                .map(|until| until.0),
         }
     }
 
@@ -98,18 +114,28 @@ impl VersionRecord {
             at: Hlc(self.at),
             replica: ReplicaId(self.replica as u16),
         };
-        let value = self.value;
-        (self.at > 0).then_some(Version { id, value, meta: () })
+        let until = self.until.map(Micros);
+        let content = self
+            .value
+            .map_or(Content::DELETE, |value| Content::new(value, until));
+        (self.at > 0).then_some(Version {
+            id,
+            content,
+            meta: (),
+        })
     }
 
     /// Checks what came from outside: see [`crate::Record::check`].
     ///
     /// # Errors
-    /// If no partition has such a replica.
+    /// If no partition has such a replica, or a delete expires.
     pub fn check(&self) -> Result<(), String> {
-        match self.replica < u32::from(ReplicaSet::MAX) {
-            true => Ok(()),
-            false => Err(format!("a version of replica {}", self.replica)),
+        if self.replica >= u32::from(ReplicaSet::MAX) {
+            return Err(format!("a version of replica {}", self.replica));
+        }
+        match self.value.is_none() && self.until.is_some() {
+            true => Err("a delete that expires".to_string()),
+            false => Ok(()),
         }
     }
 
@@ -157,7 +183,7 @@ impl<M: Meta> Chain<M> {
     }
 
     /// All versions, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Version<M>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Version<M>> + Clone {
         std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter().rev()))
     }
 
@@ -251,7 +277,7 @@ impl<M: Meta> Chain<M> {
                 && covered(&self.newest)
                 && let Some(older) = &mut self.older
             {
-                older.retain(|version| version.value.is_some());
+                older.retain(|version| !version.content.is_delete());
             }
             self.shrink();
             return before - self.len();

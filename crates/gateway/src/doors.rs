@@ -316,7 +316,7 @@ impl<S: Session> Doors<S> {
         let server = self.keyspace.nearest(partition);
         match self.note(now, door, tag, u32::from(partition), server, true) {
             Some(id) => {
-                let surveyed = self.keyspace.survey(id, server, survey);
+                let surveyed = self.keyspace.survey(id, server, survey, now);
                 self.answered.extend(surveyed.map(|surveyed| Delivery {
                     id,
                     answer: Delivered::Surveyed(surveyed),

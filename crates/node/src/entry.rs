@@ -1,7 +1,7 @@
 //! A version with its key, as it is stored in the log and sent in streams: encoded once for both.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{BadFrame, Hlc, Key, Meta, ReplicaSet, Topology, Version, VersionId};
+use turnbuckle_core::{BadFrame, Content, Hlc, Key, Meta, Micros, ReplicaSet, Topology, Version, VersionId};
 use turnbuckle_replication::{check_time, replica_number};
 
 /// Counts of versions that were stamped, deletes included. A version is counted at the site where it was written, not where it arrives. If
@@ -36,6 +36,9 @@ struct EntryFrame {
     value: Option<Bytes>,
     #[prost(bytes = "bytes", tag = "5")]
     meta: Bytes,
+    /// When the value expires, in microseconds since 1970.
+    #[prost(uint64, optional, tag = "6")]
+    until: Option<u64>,
 }
 
 /// The key and value of an encoded entry, shortened, as text.
@@ -69,8 +72,9 @@ pub(crate) fn encode_and_count<M: Meta>(
         key: key.0.clone(),
         at: version.id.at.0,
         replica: u32::from(version.id.replica.0),
-        value: version.value.clone(),
+        value: version.content.stored().cloned(),
         meta,
+        until: version.content.until().map(|until| until.0),
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()
@@ -84,7 +88,7 @@ pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
 /// Decodes an entry.
 ///
 /// # Errors
-/// If it does not decode, or names a site that the cluster does not have.
+/// If it does not decode, names a site that the cluster does not have, or says that a delete expires.
 pub(crate) fn decode_entry<M: Meta>(
     bytes: Bytes,
     topology: &Topology,
@@ -96,8 +100,12 @@ pub(crate) fn decode_entry<M: Meta>(
     };
     let meta = M::decode(frame.meta)?;
     topology.check_replicas(meta.replicas().union(ReplicaSet::one(id.replica)))?;
-    let value = frame.value;
-    let version = Version { id, value, meta };
+    let content = match (frame.value, frame.until) {
+        (Some(value), until) => Content::new(value, until.map(Micros)),
+        (None, None) => Content::DELETE,
+        (None, Some(_)) => return Err(BadFrame::new("an entry", "a delete that expires")),
+    };
+    let version = Version { id, content, meta };
     version.check()?;
     Ok((Key(frame.key), version))
 }

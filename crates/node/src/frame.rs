@@ -17,7 +17,7 @@ use turnbuckle_replication::{
 };
 
 /// The version of these frames. A peer with another version is refused in the handshake.
-pub const WIRE_VERSION: u32 = 7;
+pub const WIRE_VERSION: u32 = 8;
 
 /// The largest frame that one node sends to another, in bytes without the length in front. A larger one is refused. The values that a
 /// client may write are far smaller: a write, an answer and a stream entry carry one value and its dependencies.
@@ -138,6 +138,8 @@ pub(crate) struct ReceiptFrame {
     consensus: Option<ConsensusFrame>,
     #[prost(message, optional, tag = "13")]
     regional: Option<RegionalFrame>,
+    #[prost(uint64, optional, tag = "14")]
+    until_us: Option<u64>,
 }
 
 /// What the replica of a regional keyspace had that answered.
@@ -444,6 +446,7 @@ impl From<&Receipt> for ReceiptFrame {
             staleness_us: receipt.staleness.map(|bound| bound.0),
             clock_bound_us: receipt.clock_bound.0,
             siblings: receipt.siblings,
+            until_us: receipt.until.map(|until| until.0),
             quorum: match &receipt.proof {
                 Proof::Quorum(quorum) => Some(quorum.into()),
                 _ => None,
@@ -511,6 +514,7 @@ impl ReceiptFrame {
             staleness: self.staleness_us.map(Micros),
             clock_bound: Micros(self.clock_bound_us),
             siblings: self.siblings,
+            until: self.until_us.map(Micros),
             proof,
         })
     }

@@ -14,6 +14,10 @@ pub struct KeyspaceStatus {
     pub live_keys: u64,
     /// The number of keys whose delete is remembered: some site may not show it yet, or no checkpoint has forgotten it since.
     pub deleted_keys: u64,
+    /// The number of keys with a value that expires at some time, or that has expired and was not forgotten since.
+    pub expiring_keys: u64,
+    /// Whether something is written down that may be forgotten by now: the next checkpoint forgets it.
+    pub has_expired: bool,
     /// Deletes that were stamped below this wait only for checkpoints.
     pub settled: Hlc,
     /// The size of the versions in memory, in bytes.
@@ -97,6 +101,8 @@ impl<P: Protocol> Keyspace<P> {
             let lane = cell.look();
             status.live_keys += lane.live_keys();
             status.deleted_keys += lane.store.deleted_keys();
+            status.expiring_keys += lane.store.expiring_keys();
+            status.has_expired |= lane.has_expired();
             status.clock = status.clock.max(lane.replica.clock());
             status.vitals.merge(lane.replica.protocol().vitals(now));
             Metric::measure(lane.replica.protocol(), now, &mut status.measured);

@@ -63,6 +63,7 @@ impl Backend for Map {
             staleness: None,
             clock_bound: Micros(250),
             siblings: false,
+            until: None,
             proof: turnbuckle_core::Proof::Plain,
         };
         Some((answer, Some(receipt)))

@@ -50,9 +50,11 @@ mod siblings;
 mod strlen;
 mod time;
 mod transaction;
+mod ttl;
 mod r#type;
 mod unknown;
 mod unsupported;
+pub(crate) use set::Unit;
 pub(crate) use transaction::run_in_transaction;
 pub(crate) use unknown::run_unknown;
 
@@ -190,6 +192,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     echo::ECHO,
     transaction::EXEC,
     exists::EXISTS,
+    ttl::EXPIRETIME,
     get::GET,
     bits::GETBIT,
     getdel::GETDEL,
@@ -210,8 +213,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
     msetnx::MSETNX,
     transaction::MULTI,
     object::OBJECT,
+    ttl::PEXPIRETIME,
     ping::PING,
     setex::PSETEX,
+    ttl::PTTL,
     quit::QUIT,
     readonly::READONLY,
     readonly::READWRITE,
@@ -233,6 +238,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     getrange::SUBSTR,
     time::TIME,
     exists::TOUCH,
+    ttl::TTL,
     r#type::TYPE,
     del::UNLINK,
     transaction::UNWATCH,

@@ -2,7 +2,8 @@
 use crate::{Backend, Writer};
 use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId};
 
-/// How many fields a receipt has, and how many more one of a causal, a quorum, a consensus or a regional keyspace has.
+/// How many fields a receipt has, and how many more one of a causal, a quorum, a consensus or a regional keyspace has. One about a value that expires has one
+/// more.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 const QUORUM_FIELDS: usize = 6;
@@ -10,13 +11,14 @@ const CONSENSUS_FIELDS: usize = 5;
 const REGIONAL_FIELDS: usize = 4;
 
 fn fields(receipt: &Receipt) -> usize {
-    match receipt.proof {
-        Proof::Plain => FIELDS,
-        Proof::Causal { .. } => FIELDS + CAUSAL_FIELDS,
-        Proof::Quorum(_) => FIELDS + QUORUM_FIELDS,
-        Proof::Consensus(_) => FIELDS + CONSENSUS_FIELDS,
-        Proof::Regional(_) => FIELDS + REGIONAL_FIELDS,
-    }
+    let of_family = match receipt.proof {
+        Proof::Plain => 0,
+        Proof::Causal { .. } => CAUSAL_FIELDS,
+        Proof::Quorum(_) => QUORUM_FIELDS,
+        Proof::Consensus(_) => CONSENSUS_FIELDS,
+        Proof::Regional(_) => REGIONAL_FIELDS,
+    };
+    FIELDS + usize::from(receipt.until.is_some()) + of_family
 }
 
 /// Writes a receipt as a map.
@@ -66,6 +68,10 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     writer.integer(micros(receipt.clock_bound));
     writer.bulk(b"siblings");
     writer.boolean(receipt.siblings);
+    if let Some(until) = receipt.until {
+        writer.bulk(b"until_us");
+        writer.integer(micros(until));
+    }
     match &receipt.proof {
         Proof::Plain => {}
         Proof::Causal { cut, hidden } => {

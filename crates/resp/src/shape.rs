@@ -1,3 +1,4 @@
+use crate::commands::Unit;
 use crate::long::Reads;
 use crate::number::parse_integer;
 use crate::output::SHARED_BYTES;
@@ -7,7 +8,7 @@ use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, context, glob, receipt, refusal::Refusal,
 };
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Computed, DoorId, Failure, Key, Receipt, Siblings};
+use turnbuckle_core::{Answer, Computed, DoorId, Failure, Key, Micros, Receipt, Siblings};
 
 /// The connection's settings for replies.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +37,13 @@ impl<'a> Style<'a> {
         backend: &dyn Backend,
         writer: &mut Writer<'_>,
     ) -> Option<Receipt> {
-        self.write(receipt, backend, writer, |writer| {
-            shape.write(answer, self.limits, backend, writer)
+        let until = receipt.as_ref().and_then(|receipt| receipt.until);
+        self.write(receipt, backend, writer, |writer| match (shape, answer) {
+            (Shape::Remaining(remaining), Answer::Value(value)) => {
+                remaining.write(value.is_some(), until, backend.wall_time(), writer);
+                Ok(())
+            }
+            _ => shape.write(answer, self.limits, backend, writer),
         })
     }
 
@@ -105,6 +111,8 @@ pub(crate) enum Shape {
     Length,
     /// A part of the value, or something about it.
     Part(Part),
+    /// When the value expires, as the receipt says.
+    Remaining(Remaining),
     /// The number that was computed, as an integer.
     Integer,
     /// The number that was computed, as it is written.
@@ -134,6 +142,39 @@ pub(crate) enum Shape {
     },
     /// The count.
     Count,
+}
+
+/// How a reply says when a value expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Remaining {
+    /// The unit of its number.
+    pub(crate) unit: Unit,
+    /// Whether it is a time since 1970, and not the span from now on.
+    pub(crate) is_time: bool,
+}
+
+impl Remaining {
+    /// Writes -2 without a value, -1 if the value never expires. Seconds are rounded as Redis rounds them: spans to the nearest second, times down.
+    fn write(self, has_value: bool, until: Option<Micros>, now: Micros, writer: &mut Writer<'_>) {
+        let micros = self.unit.micros_of_one();
+        writer.integer(match (has_value, until) {
+            (false, _) => -2,
+            (true, None) => -1,
+            (true, Some(until)) if self.is_time => integer(until.0 / micros),
+            (true, Some(until)) => {
+                // As Redis does, from milliseconds.
+                let millis = until.since(now).0 / 1_000;
+                integer(match self.unit {
+                    Unit::Millis => millis,
+                    Unit::Seconds => (millis + 500) / 1_000,
+                })
+            }
+        });
+    }
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// The most bytes that a value's reply takes beside the value.

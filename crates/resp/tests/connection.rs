@@ -447,6 +447,8 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "BITPOS",
         "GETBIT",
         "GETRANGE",
+        "TTL",
+        "PEXPIRETIME",
         "KEYS",
         "LATENCY",
         "MEMORY",

@@ -19,6 +19,8 @@
 //!
 //! 8. **Transactions are whole, and what is computed is exact.** See `ledgers.rs`.
 //!
+//! 9. **A value expires when it was asked to, at every site.** See `expiry.rs`.
+//!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
 //! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
@@ -91,6 +93,7 @@ use turnbuckle_node::NO_ROOM;
 
 mod conditions;
 mod count;
+mod expiry;
 mod floor;
 mod key;
 mod ledgers;
@@ -124,6 +127,8 @@ pub enum Rule {
     Conditions,
     /// A transaction was carried out in part, a value that is computed is not exact, or something was carried out twice.
     Transactions,
+    /// A value is shown after it expired, is gone before, or expires at another time than it was asked to.
+    Expiry,
     /// A node does not do its work: it does not open, does not answer, or does not understand another node.
     Service,
 }
@@ -140,6 +145,7 @@ impl Rule {
             Rule::Convergence => "diverged",
             Rule::Conditions => "condition",
             Rule::Transactions => "transaction",
+            Rule::Expiry => "expiry",
             Rule::Service => "service",
         }
     }
@@ -191,6 +197,14 @@ pub struct Judge {
     number: u64,
     answers: Judged,
     claims: Judged,
+    /// Reads of values that expire.
+    expiries: Judged,
+    /// Whether values may expire.
+    judges_expiry: bool,
+    /// How far an honest clock may be from true time.
+    clock_bound: Micros,
+    /// The newest time of any node's clock, if it was looked at for the answer at hand.
+    newest_clock: Option<Micros>,
     /// Whether a clock was outside its bound: then claims that rest on clocks are not judged any more.
     clocks_lie: bool,
     /// Whether the judge looks at nothing.
@@ -292,6 +306,10 @@ impl Judge {
             number: 0,
             answers: Judged::default(),
             claims: Judged::default(),
+            expiries: Judged::default(),
+            judges_expiry: false,
+            clock_bound: Micros(0),
+            newest_clock: None,
             clocks_lie: false,
             sleeps: false,
             violations: Vec::new(),
@@ -301,6 +319,12 @@ impl Judge {
     /// Sites have several nodes: while one of them is away, sessions ask another site about its keys.
     pub(crate) fn with_several_nodes(mut self, several: bool) -> Judge {
         self.asks_elsewhere = several;
+        self
+    }
+
+    /// Values may expire, or not. `clock_bound`: how far an honest clock may be from true time.
+    pub(crate) fn with_expiry(mut self, takes_expiry: bool, clock_bound: Micros) -> Judge {
+        (self.judges_expiry, self.clock_bound) = (takes_expiry, clock_bound);
         self
     }
 
@@ -455,11 +479,14 @@ impl Judge {
                     ..self.seen(id, record, 0, key, receipt.server, receipt, *at)
                 };
                 match (value, receipt.version) {
-                    (Some(value), version) => self.value_read(seen, value, version),
-                    (None, Some(version)) => {
-                        self.know(key, version, false, None, *at);
-                        self.look(seen, Shown::Version(version));
+                    (Some(value), version) => {
+                        if let Some(version) = version {
+                            self.note_until(key, version, receipt.until, *at);
+                        }
+                        self.check_not_expired(&seen, value, receipt.until);
+                        self.value_read(seen, value, version);
                     }
+                    (None, Some(version)) => self.nothing_read(seen, version, receipt.until),
                     (None, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
                 }
             }
@@ -486,13 +513,26 @@ impl Judge {
                     seen.may_be_another = has_others && !is_snapshot;
                     seen.is_careless |= seen.may_be_another && !self.has_sessions;
                     match value {
-                        Some(value) => self.value_read(seen, value, None),
+                        Some(value) => {
+                            self.check_not_expired(&seen, value, None);
+                            self.value_read(seen, value, None);
+                        }
                         None => self.look(seen, Shown::Nothing { is_forgotten: false }),
                     }
                 }
             }
             _ => {}
         }
+    }
+
+    /// Nothing was read, and the receipt names a delete, or a version that has expired.
+    fn nothing_read(&mut self, seen: Seen, version: VersionId, until: Option<Micros>) {
+        self.note_until(&seen.key, version, until, seen.over);
+        match until {
+            Some(until) => self.check_expired(&seen, version, until),
+            None => self.know(&seen.key, version, false, None, seen.over),
+        }
+        self.look(seen, Shown::Version(version));
     }
 
     fn server_of(&self, key: &Key, replica: ReplicaId) -> ServerId {
@@ -563,17 +603,12 @@ impl Judge {
     ) {
         let seen = self.seen(id, record, 0, key, receipt.server, receipt, at);
         let of_key = self.keys.entry(key.clone()).or_default();
-        if value.is_none() {
-            of_key.open_deletes.remove(&id);
-        }
+        of_key.open_deletes.remove(&id);
         match (value, existed, receipt.version) {
             (None, false, _) if record.replaced_nothing() => {}
             // A delete of a key without a value writes nothing.
             (None, false, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
-            (None, false, Some(version)) => {
-                self.know(key, version, false, None, at);
-                self.look(seen, Shown::Version(version));
-            }
+            (None, false, Some(version)) => self.nothing_read(seen, version, receipt.until),
             (_, _, None) => self.report(
                 Rule::Service,
                 format!("a write to {key} was acknowledged without a version"),
@@ -587,7 +622,11 @@ impl Judge {
                     writes.acknowledge(key, version, at, copies);
                 }
                 match value {
-                    Some(value) => self.learn(key, value, version, at),
+                    Some(value) => {
+                        self.check_asked(record, key, version, existed, receipt.until);
+                        self.note_until(key, version, receipt.until, at);
+                        self.learn(key, value, version, at);
+                    }
                     None => {
                         self.know(key, version, false, Some(record.invoked), at);
                         if let Some(writes) = &mut self.siblings {
@@ -783,9 +822,12 @@ impl Judge {
     }
 
     fn judge(&mut self, seen: Seen, needs: Needs, shown: Shown) {
-        let Some(of_key) = self.keys.get(&seen.key) else {
+        let clocks = self.clocks_until(seen.over + self.clock_bound);
+        let Some(of_key) = self.keys.get_mut(&seen.key) else {
             return;
         };
+        of_key.clocks = if self.clocks_lie { Micros::MAX } else { clocks };
+        let of_key = &*of_key;
         let verdict = needs.judge(of_key, &seen, shown);
         if seen.is_answer {
             self.answers.count(verdict.answer);
@@ -900,7 +942,7 @@ impl Judge {
             {
                 let is_its_own = self.server_of(key, version.replica) == stamping;
                 // What was lost before does not come back through what a peer has heard since.
-                let is_deleted = of_key.is_deleted(version);
+                let is_deleted = of_key.is_deleted(version, now);
                 if is_its_own && !self.is_lost(key, version) && survives(stamping, key, version, is_deleted) {
                     spared.push((key.clone(), version));
                 }
@@ -915,13 +957,17 @@ impl Judge {
     }
 
     /// A node is about to lose something. It may be the only one that has what other nodes have lost before.
-    pub(crate) fn look_at_spared(&mut self, survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool) {
+    pub(crate) fn look_at_spared(
+        &mut self,
+        now: Micros,
+        survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool,
+    ) {
         let mut spared = std::mem::take(&mut self.spared);
         spared.retain(|(key, version)| {
             let is_deleted = self
                 .keys
                 .get(key)
-                .is_some_and(|of_key| of_key.is_deleted(*version));
+                .is_some_and(|of_key| of_key.is_deleted(*version, now));
             survives(self.server_of(key, version.replica), key, *version, is_deleted)
         });
         self.spared = spared;

@@ -26,8 +26,8 @@ use std::{
     str::FromStr,
 };
 use turnbuckle_core::{
-    Answer, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Session, SiteId, Topology, Vector,
-    VersionId, Wanted,
+    Answer, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Session, SiteId, Topology,
+    Vector, VersionId, Wanted,
 };
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
@@ -154,6 +154,10 @@ pub struct Mixed {
     /// that is given.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub fresh: u64,
+    /// The percentage of writes of values that say when these expire: soon, in an hour, or when the value before would have. Only for protocols that take
+    /// that.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    pub expires: u64,
     /// The percentage of operations on one key, which all clients share.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub hot: u64,
@@ -189,6 +193,7 @@ impl Default for Mixed {
             value_bytes: 100,
             careless: 0,
             fresh: 0,
+            expires: 0,
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
@@ -641,7 +646,7 @@ impl Clients {
             _ => self.load.amplification.max(1),
         };
         for _ in 0..times {
-            self.operations(number, &mut request);
+            self.operations(number, &mut request, world.time());
         }
         self.all[number].left = request;
         self.send(world, number);
@@ -658,7 +663,7 @@ impl Clients {
         self.all[number].open.insert(id);
     }
 
-    fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>) {
+    fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>, now: Micros) {
         match &self.load.kind {
             Kind::Workload { .. } => self.step(number, request),
             Kind::Mixed(mixed) if mixed.once > 0 && self.random.percent(mixed.once) => {
@@ -668,7 +673,7 @@ impl Clients {
                 let operation = self.on_ledger(number);
                 request.push_back(operation);
             }
-            Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number)),
+            Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number, now)),
             Kind::Hot(hot) => request.push_back(self.hot(*hot, number)),
             Kind::PingPong => request.push_back(self.turn(number)),
         }
@@ -699,7 +704,7 @@ impl Clients {
         }
     }
 
-    fn anything(&mut self, mixed: Mixed, number: usize) -> Operation {
+    fn anything(&mut self, mixed: Mixed, number: usize, now: Micros) -> Operation {
         let keyspace = self.all[number].keyspace;
         let key = |random: &mut Random| match mixed.hot > 0 && random.percent(mixed.hot) {
             true => key_in(keyspace, "k0"),
@@ -725,8 +730,10 @@ impl Clients {
                     (key, (mixed.contexts == 100).then_some(Vector::ZERO))
                 }
             };
+            let expires = value.is_some() && mixed.expires > 0 && self.random.percent(mixed.expires);
             let options = PutOptions {
                 replaces: context,
+                expiry: expires.then(|| self.expiry(now)),
                 ..PutOptions::default()
             };
             return Operation::put(key, value).with(options).at(write);
@@ -749,6 +756,19 @@ impl Clients {
             }
             .wanting(read),
             _ => Operation::get(key(&mut self.random)).wanting(read),
+        }
+    }
+
+    /// When a value expires: mostly soon, so that a run of two seconds sees it.
+    fn expiry(&mut self, now: Micros) -> Expiry {
+        let soon = Micros(self.random.of(1..=600_000));
+        match self.random.below(10) {
+            0 => Expiry::Kept,
+            1 => Expiry::After(Micros::from_millis(3_600_000)),
+            2 => Expiry::At(now),
+            3 => Expiry::At(now + soon),
+            4 => Expiry::After(Micros(self.random.of(1..=2_000))),
+            _ => Expiry::After(soon),
         }
     }
 

@@ -76,6 +76,8 @@ pub struct Outcome {
     pub answers: Judged,
     /// How many receipts' claims of staleness were judged.
     pub claims: Judged,
+    /// How many reads of values that expire were judged by when these expire.
+    pub expiries: Judged,
     /// The number of versions that were written, and the size of what the protocol kept with them.
     pub written: Written,
     /// Whether all sites had the same data in the end, with everything that was acknowledged.
@@ -140,6 +142,7 @@ impl Scenario {
             losses_left_out,
             answers: world.judge().answers(),
             claims: world.judge().claims(),
+            expiries: world.judge().expiries(),
             written: world.written(),
             converged,
             deletes_waiting,

@@ -438,6 +438,9 @@ impl<S: Session> Script<S> {
                 .map_or("nothing proven".to_string(), |staleness| {
                     format!("reflects all writes older than {staleness}")
                 });
+            let until = receipt.until.map_or(String::new(), |until| {
+                format!("; until {}", until.since(BEGINNING))
+            });
             let proof = match &receipt.proof {
                 Proof::Plain
                 | Proof::Causal {
@@ -504,7 +507,7 @@ impl<S: Session> Script<S> {
                 }
             };
             let siblings = if receipt.siblings { "; it has siblings" } else { "" };
-            write!(line, " ({version}; {staleness}{proof}{siblings})")?;
+            write!(line, " ({version}{until}; {staleness}{proof}{siblings})")?;
         }
         Ok(line + "\n")
     }

@@ -117,6 +117,13 @@ impl Draw {
             mixed.contexts = *random.pick(&[70, 100]);
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.takes_expiry
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6578_7069);
+            mixed.expires = *random.pick(&[0, 0, 30, 70]);
+        }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.has_transactions
         {
             // Not from the draws of everything else.

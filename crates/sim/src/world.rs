@@ -188,7 +188,8 @@ impl<S: Session> World<S> {
             .telling_losses(S::Protocol::DESCRIPTOR.tells_losses);
         let judge = judge
             .with_several_nodes(options.nodes_per_site > 1)
-            .with_siblings(S::Protocol::DESCRIPTOR.keeps_siblings);
+            .with_siblings(S::Protocol::DESCRIPTOR.keeps_siblings)
+            .with_expiry(S::Protocol::DESCRIPTOR.takes_expiry, options.clock_bound);
         let mut world = World {
             random: Random::new(options.seed),
             protocol,

@@ -60,7 +60,7 @@ impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
         let response = match request {
             PlainRequest::Get(key, _) | PlainRequest::Siblings(key, _) => {
                 let newest = cx.chain(&key).map(|chain| chain.newest());
-                PlainResponse::Value(newest.and_then(|version| version.value.clone()))
+                PlainResponse::Value(newest.and_then(|version| version.content.stored().cloned()))
             }
             PlainRequest::Put(key, value, ..) => {
                 let asked = cx.peers().find(|peer| key == copy_of(peer.site));
@@ -69,7 +69,8 @@ impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
                     None => {
                         let (at, replica) = (cx.stamp(), cx.me.replica());
                         let id = VersionId { at, replica };
-                        cx.put(key, Version { id, value, meta: () });
+                        let (content, meta) = (value.into(), ());
+                        cx.put(key, Version { id, content, meta });
                     }
                 }
                 PlainResponse::Written { existed: false }

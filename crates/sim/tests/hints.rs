@@ -84,12 +84,13 @@ impl Protocol for Hinting {
         let response = match request {
             PlainRequest::Get(key, _) | PlainRequest::Siblings(key, _) => {
                 let newest = cx.chain(&key).map(|chain| chain.newest());
-                PlainResponse::Value(newest.and_then(|version| version.value.clone()))
+                PlainResponse::Value(newest.and_then(|version| version.content.stored().cloned()))
             }
             PlainRequest::Put(key, value, ..) => {
                 let (at, replica) = (cx.stamp(), cx.me.replica());
                 let id = VersionId { at, replica };
-                let version = Version { id, value, meta: () };
+                let (content, meta) = (value.into(), ());
+                let version = Version { id, content, meta };
                 cx.put(key.clone(), version.clone());
                 for peer in cx.peers().collect::<Vec<_>>() {
                     let message = Message {

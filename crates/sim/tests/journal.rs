@@ -150,7 +150,8 @@ impl Protocol for Ledger {
                 let (at, replica) = (cx.stamp(), cx.me.replica());
                 let drawn = u64::from(crc32c::crc32c(&at.0.to_be_bytes()));
                 let id = VersionId { at, replica };
-                cx.put(key, Version { id, value, meta: () });
+                let (content, meta) = (value.into(), ());
+                cx.put(key, Version { id, content, meta });
                 self.change(cx, drawn);
                 PlainResponse::Written { existed: false }
             }
@@ -164,7 +165,9 @@ impl Protocol for Ledger {
     fn on_timer(&mut self, cx: &mut Cx<'_>, timer: u64) {
         let (id, key, since) = self.reads.remove(&timer).expect("it is being read");
         self.waited += u64::from(cx.now.monotonic > since);
-        let value = cx.chain(&key).and_then(|chain| chain.newest().value.clone());
+        let value = cx
+            .chain(&key)
+            .and_then(|chain| chain.newest().content.stored().cloned());
         let receipt = cx.receipt(Level::Eventual, None);
         cx.reply(id, PlainResponse::Value(value), receipt);
     }

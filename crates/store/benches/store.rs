@@ -38,7 +38,7 @@ fn version(at: u64) -> Version<()> {
             at: Hlc(at),
             replica: ReplicaId(1),
         },
-        value: Some(Bytes::from(vec![at as u8; 128])),
+        content: Bytes::from(vec![at as u8; 128]).into(),
         meta: (),
     }
 }
@@ -89,7 +89,14 @@ fn memory_and_operations(options: Options) {
     timed("get, hits in random order", KEYS, || {
         for n in 0..KEYS {
             let chain = store.chain(keys[shuffled(n) as usize].as_ref());
-            black_box(chain.expect("it was put").newest().value.as_ref().map(Bytes::len));
+            black_box(
+                chain
+                    .expect("it was put")
+                    .newest()
+                    .content
+                    .stored()
+                    .map(Bytes::len),
+            );
         }
     });
     let version_of = |n| version(KEYS + n);
@@ -163,7 +170,7 @@ fn opening(folder: &std::path::Path, options: Options) {
         let mut cursor = 0;
         let mut found = 0;
         loop {
-            let rows = scan_rows::<()>(&*table, 0..HASH_SLOTS, cursor, 100, store.epoch());
+            let rows = scan_rows::<()>(&*table, 0..HASH_SLOTS, cursor, 100, store.epoch(), Hlc::LATEST);
             let (next, keys) = store
                 .finish_scan(rows.expect("the disk works"))
                 .expect("nothing was written");

@@ -8,6 +8,8 @@ pub(crate) enum Kind {
     #[default]
     Nothing,
     Value,
+    /// A value that expires at some time, or has expired: it may be forgotten, as a delete may.
+    Expiring,
     Delete,
     /// A delete that is not to be forgotten yet, because a sibling of it is a value.
     DeleteBeside,
@@ -15,23 +17,54 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) fn of<M: Meta>(chain: Option<&Chain<M>>) -> Kind {
-        match chain {
-            None => Kind::Nothing,
-            Some(chain) if chain.newest().value.is_some() => Kind::Value,
-            Some(chain) if M::SIBLINGS && chain.iter().any(|version| version.value.is_some()) => {
-                Kind::DeleteBeside
-            }
-            Some(_) => Kind::Delete,
+        let Some(chain) = chain else {
+            return Kind::Nothing;
+        };
+        let newest = &chain.newest().content;
+        if !newest.is_delete() {
+            // Siblings never expire.
+            return match newest.until().filter(|_| !M::SIBLINGS) {
+                Some(_) => Kind::Expiring,
+                None => Kind::Value,
+            };
         }
+        match M::SIBLINGS && chain.iter().any(|version| !version.content.is_delete()) {
+            true => Kind::DeleteBeside,
+            false => Kind::Delete,
+        }
+    }
+
+    /// Whether there is a line in the index of what may be forgotten.
+    pub(crate) fn has_line(self) -> bool {
+        matches!(self, Kind::Expiring | Kind::Delete)
+    }
+
+    /// A number below eight: see [`Kind::numbered`].
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind of this number.
+    pub(crate) fn numbered(number: u8) -> Kind {
+        let all = [
+            Kind::Nothing,
+            Kind::Value,
+            Kind::Expiring,
+            Kind::Delete,
+            Kind::DeleteBeside,
+        ];
+        all.get(usize::from(number)).copied().unwrap_or_default()
     }
 }
 
-/// The number of keys that have a value, and the number of keys whose delete is remembered.
+/// The number of keys that have a value, the number of those whose value expires at some time or has expired, and the number of keys whose delete is
+/// remembered.
 ///
-/// Both numbers saturate, because they begin with what was read from a disk.
+/// The numbers saturate, because they begin with what was read from a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Census {
     pub live: u64,
+    pub expiring: u64,
     pub deleted: u64,
 }
 
@@ -41,14 +74,14 @@ impl Census {
         if was == is {
             return;
         }
-        if let Some(count) = self.count(was) {
+        for count in self.counts(was).into_iter().flatten() {
             *count = count.saturating_sub(1);
         }
         self.add(is);
     }
 
     pub(crate) fn add(&mut self, kind: Kind) {
-        if let Some(count) = self.count(kind) {
+        for count in self.counts(kind).into_iter().flatten() {
             *count = count.saturating_add(1);
         }
     }
@@ -56,34 +89,41 @@ impl Census {
     /// Subtracts keys that are gone.
     pub(crate) fn subtract(&mut self, gone: Census) {
         self.live = self.live.saturating_sub(gone.live);
+        self.expiring = self.expiring.saturating_sub(gone.expiring);
         self.deleted = self.deleted.saturating_sub(gone.deleted);
     }
 
-    fn count(&mut self, kind: Kind) -> Option<&mut u64> {
+    fn counts(&mut self, kind: Kind) -> [Option<&mut u64>; 2] {
         match kind {
-            Kind::Nothing | Kind::DeleteBeside => None,
-            Kind::Value => Some(&mut self.live),
-            Kind::Delete => Some(&mut self.deleted),
+            Kind::Nothing | Kind::DeleteBeside => [None, None],
+            Kind::Value => [Some(&mut self.live), None],
+            Kind::Expiring => [Some(&mut self.live), Some(&mut self.expiring)],
+            Kind::Delete => [Some(&mut self.deleted), None],
         }
     }
 
     pub(crate) fn encode(self) -> Bytes {
-        let mut out = BytesMut::with_capacity(16);
+        let mut out = BytesMut::with_capacity(24);
         out.put_u64(self.live);
         out.put_u64(self.deleted);
+        out.put_u64(self.expiring);
         out.freeze()
     }
 
-    /// Decodes a row. Rows that were written before deletes were counted have only one number.
+    /// Decodes a row. Rows that were written before deletes were counted have one number, and those from before values expired have two.
     pub(crate) fn decode(mut row: Bytes) -> Result<Census, BadFrame> {
         let bytes = row.len();
         let mut next = || row.try_get_u64().unwrap_or(0);
         match bytes {
-            8 | 16 => Ok(Census {
+            8 | 16 | 24 => Ok(Census {
                 live: next(),
                 deleted: next(),
+                expiring: next(),
             }),
-            _ => Err(BadFrame::new("counts of 8 or 16 bytes", format!("{bytes} bytes"))),
+            _ => Err(BadFrame::new(
+                "counts of 8, 16 or 24 bytes",
+                format!("{bytes} bytes"),
+            )),
         }
     }
 }
@@ -101,11 +141,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_one_number_is_read_and_others_are_refused() {
-        let census = Census { live: 3, deleted: 4 };
+    fn rows_of_one_or_two_numbers_are_read_and_others_are_refused() {
+        let census = Census {
+            live: 3,
+            deleted: 4,
+            expiring: 2,
+        };
         assert_eq!(Census::decode(census.encode()).ok(), Some(census));
-        let old = Bytes::copy_from_slice(&3_u64.to_be_bytes());
-        assert_eq!(Census::decode(old).ok(), Some(Census { live: 3, deleted: 0 }));
+        let (deleted, expiring) = (0, 0);
+        let old = Census::decode(census.encode().slice(..16));
+        assert_eq!(old.ok(), Some(Census { expiring, ..census }));
+        let oldest = Census::decode(census.encode().slice(..8));
+        assert_eq!(
+            oldest.ok(),
+            Some(Census {
+                live: 3,
+                deleted,
+                expiring
+            })
+        );
         assert!(Census::decode(Bytes::from_static(b"123")).is_err());
     }
 }

@@ -4,9 +4,10 @@ use crate::entry::Entry;
 use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, put_row_key};
 use crate::row::put_row;
 use crate::store::place_at;
+use crate::tombstone::LineId;
 use crate::{EngineError, Store, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
-use turnbuckle_core::{Chain, Key, Meta, Version, VersionId};
+use turnbuckle_core::{Chain, Key, Meta, Version};
 
 /// A checkpoint that is under way.
 #[derive(Debug)]
@@ -270,12 +271,13 @@ impl<M: Meta> Chunk<M> {
 
     /// Takes over the versions of a key. Returns about how many bytes that took.
     fn take(&mut self, key: &[u8], chain: &Chain<M>, arena: &mut BytesMut) -> usize {
-        if Kind::of(Some(chain)) == Kind::Delete {
-            self.writes.push(tombstone_line(arena, chain.newest().id, key));
+        let line = LineId::of(chain.newest()).filter(|_| Kind::of(Some(chain)).has_line());
+        if let Some(line) = line {
+            self.writes.push(tombstone_line(arena, line, key));
         }
         let values = chain
             .iter()
-            .map(|version| version.value.as_ref().map_or(0, Bytes::len));
+            .map(|version| version.content.stored().map_or(0, Bytes::len));
         let bytes = key.len() + values.map(|value_bytes| 16 + value_bytes).sum::<usize>();
         if bytes > LARGE_BYTES {
             self.large.push((Key(Bytes::copy_from_slice(key)), chain.clone()));
@@ -302,7 +304,7 @@ fn row_in(arena: &mut BytesMut, key: &[u8]) -> Bytes {
 }
 
 /// The key of a tombstone's line in the index.
-fn tombstone_in(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> Bytes {
+fn tombstone_in(arena: &mut BytesMut, id: LineId, key: &[u8]) -> Bytes {
     reserve(arena);
     arena.put_u8(Area::Tombstones as u8);
     arena.put_u64(id.at.0);
@@ -312,7 +314,7 @@ fn tombstone_in(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> Bytes {
 }
 
 /// A tombstone's line in the index.
-pub(crate) fn tombstone_line(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> TableWrite {
+pub(crate) fn tombstone_line(arena: &mut BytesMut, id: LineId, key: &[u8]) -> TableWrite {
     let line = tombstone_in(arena, id, key);
     let long_key = if key.len() > LONGEST_PLAIN_KEY_BYTES {
         key

@@ -1,21 +1,18 @@
 use crate::census::Kind;
 use crate::store::{INLINE_KEY_BYTES, StoredKey};
+use crate::tombstone::LineId;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
-use turnbuckle_core::{Chain, Meta, Version, VersionId};
+use turnbuckle_core::{Chain, Hlc, Meta, Version};
 
 /// The key was read or written since the clock's hand last passed it.
 const WARM: u8 = 1;
 /// A chunk of the running checkpoint has taken the key, and it has not changed since.
 const TAKEN: u8 = 2;
-/// The engine's row, as of the last chunk that took it, exists and is a value.
-const LIVE_ROW: u8 = 4;
-/// The engine's row, as of the last chunk that took it, exists and is a delete. With [`LIVE_ROW`], it is a delete beside a value.
-const DELETED_ROW: u8 = 8;
-/// What the row was before the chunk that changes it, until it is known whether that chunk is written.
-const LIVE_BEFORE: u8 = 16;
-const DELETED_BEFORE: u8 = 32;
-const IS_CHANGING: u8 = 64;
+/// Where the kind of the engine's row begins, as of the last chunk that took it: three bits.
+const ROW: u32 = 2;
+/// Where the kind begins that the row had before that chunk. The two are the same once that chunk is written.
+const ROW_BEFORE: u32 = 5;
 
 /// What memory knows about one key. There are millions, so it has 64 bytes for a protocol without metadata: the enum's
 /// tag, the marks, the slot and the generation share one word.
@@ -26,9 +23,8 @@ pub(crate) enum Entry<M> {
         marks: Marks,
         slot: u16,
         generation: u32,
-        /// The tombstone that was its newest version: the tombstone's line in the index is removed together with the
-        /// row.
-        was: Option<VersionId>,
+        /// The line in the index of the delete, or of the expired value, that was its newest version: it is removed together with the row.
+        was: Option<LineId>,
     },
     /// The key has versions.
     Held {
@@ -40,7 +36,7 @@ pub(crate) enum Entry<M> {
     },
 }
 
-/// Seven bits. Atomic, because a read sets one of them, and several readers may do so at the same time.
+/// Eight bits. Atomic, because a read sets one of them, and several readers may do so at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(AtomicU8);
 
@@ -79,43 +75,36 @@ impl Marks {
 
     /// What the engine's row is.
     pub(crate) fn row(&self) -> Kind {
-        match (self.has(LIVE_ROW), self.has(DELETED_ROW)) {
-            (true, false) => Kind::Value,
-            (false, true) => Kind::Delete,
-            (true, true) => Kind::DeleteBeside,
-            (false, false) => Kind::Nothing,
-        }
+        self.kind_at(ROW)
+    }
+
+    fn kind_at(&self, place: u32) -> Kind {
+        Kind::numbered(self.0.load(Ordering::Relaxed) >> place & 7)
+    }
+
+    fn set_kind_at(&mut self, place: u32, kind: Kind) {
+        let marks = self.0.get_mut();
+        *marks = *marks & !(7 << place) | kind.number() << place;
     }
 
     pub(crate) fn set_row(&mut self, row: Kind) {
-        self.set(LIVE_ROW, matches!(row, Kind::Value | Kind::DeleteBeside));
-        self.set(DELETED_ROW, matches!(row, Kind::Delete | Kind::DeleteBeside));
+        self.set_kind_at(ROW, row);
+        self.set_kind_at(ROW_BEFORE, row);
     }
 
     /// A chunk that changes the row to `row` is on its way.
     pub(crate) fn change_row(&mut self, row: Kind) {
-        let before = self.row();
-        self.set(LIVE_BEFORE, matches!(before, Kind::Value | Kind::DeleteBeside));
-        self.set(
-            DELETED_BEFORE,
-            matches!(before, Kind::Delete | Kind::DeleteBeside),
-        );
-        self.set(IS_CHANGING, true);
-        self.set_row(row);
+        self.set_kind_at(ROW, row);
     }
 
     /// The chunk is written.
     pub(crate) fn keep_row(&mut self) {
-        self.set(IS_CHANGING, false);
+        self.set_row(self.row());
     }
 
     /// The chunk was not written.
     pub(crate) fn take_row_back(&mut self) {
-        if self.has(IS_CHANGING) {
-            self.set(LIVE_ROW, self.has(LIVE_BEFORE));
-            self.set(DELETED_ROW, self.has(DELETED_BEFORE));
-            self.set(IS_CHANGING, false);
-        }
+        self.set_row(self.kind_at(ROW_BEFORE));
     }
 }
 
@@ -157,7 +146,7 @@ impl<M: Meta> Entry<M> {
     }
 
     /// Sets or removes the chain. The rest of the entry stays. `was` is stored if the chain is removed.
-    pub(crate) fn set_chain(&mut self, chain: Option<Chain<M>>, was: Option<VersionId>) {
+    pub(crate) fn set_chain(&mut self, chain: Option<Chain<M>>, was: Option<LineId>) {
         let marks = std::mem::take(self.marks_mut());
         let (slot, generation) = (self.slot(), self.generation());
         *self = match chain {
@@ -184,8 +173,10 @@ impl<M: Meta> Entry<M> {
         }
     }
 
-    pub(crate) fn is_live(&self) -> bool {
-        self.kind() == Kind::Value
+    /// Whether the key has a value for a reader at this time.
+    pub(crate) fn is_live(&self, now: Hlc) -> bool {
+        self.chain()
+            .is_some_and(|chain| chain.newest().content.at(now).is_some())
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -260,8 +251,12 @@ pub(crate) fn insertion_cost_bytes<M: Meta>(chain: &Chain<M>, version: &Version<
 }
 
 fn version_cost_bytes<M: Meta>(version: &Version<M>) -> u64 {
-    let value = version.value.as_ref().map_or(0, |value| allocation(value.len()));
-    (value + allocation(version.meta.heap_bytes())) as u64
+    let value = version
+        .content
+        .stored()
+        .map_or(0, |value| allocation(value.len()));
+    let beside = allocation(version.content.heap_bytes()) + allocation(version.meta.heap_bytes());
+    (value + beside) as u64
 }
 
 /// The memory that an allocation of `bytes` takes: a word in front, multiples of 16, at least 32.

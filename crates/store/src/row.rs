@@ -1,9 +1,13 @@
 use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain, Hlc, Key, Meta, ReplicaId, ReplicaSet, Version, VersionId};
+use turnbuckle_core::{
+    BadFrame, Chain, Content, Hlc, Key, Meta, Micros, ReplicaId, ReplicaSet, Version, VersionId,
+};
 
 /// The first byte of every row. If the format behind it changes, it becomes another number.
 const FORMAT: u8 = 1;
+/// The first byte of a row in which some value expires.
+const EXPIRING: u8 = 2;
 
 /// The content of a row, and what its key says.
 pub(crate) struct Row<M> {
@@ -20,23 +24,30 @@ pub(crate) struct Row<M> {
 ///   hlc, 8 bytes | site, 2 bytes | length of the value + 1, or 0 for a delete | value | length of the meta | meta
 /// ```
 ///
-/// Lengths are LEB128, the rest big endian.
+/// In a row in which some value expires, each value is followed by when it expires: microseconds since 1970 + 1, or 0 for never.
+///
+/// Lengths and times of expiry are LEB128, the rest big endian.
 pub(crate) fn put_row<'a, M: Meta>(
     out: &mut BytesMut,
     long_key: Option<&[u8]>,
-    versions: impl Iterator<Item = &'a Version<M>>,
+    versions: impl Iterator<Item = &'a Version<M>> + Clone,
 ) {
-    out.put_u8(FORMAT);
+    let expires = versions.clone().any(|version| version.content.until().is_some());
+    out.put_u8(if expires { EXPIRING } else { FORMAT });
     put_length(out, long_key.map_or(0, <[u8]>::len));
     out.put_slice(long_key.unwrap_or_default());
     let mut meta = BytesMut::new();
     for version in versions {
         out.put_u64(version.id.at.0);
         out.put_u16(version.id.replica.0);
-        match &version.value {
+        match version.content.stored() {
             Some(value) => {
                 put_length(out, value.len() + 1);
                 out.put_slice(value);
+                if expires {
+                    let until = version.content.until();
+                    put_number(out, until.map_or(0, |until| until.0 + 1));
+                }
             }
             None => put_length(out, 0),
         }
@@ -55,10 +66,11 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
     let (place, plain_key) = split_row_key(row_key)
         .ok_or_else(|| BadFrame::new("a row's key", format!("{} bytes", row_key.len())))?;
     let mut rest = value;
-    let format = take_u8(&mut rest)?;
-    if format != FORMAT {
-        return Err(BadFrame::new("a row of format 1", format!("format {format}")));
-    }
+    let expires = match take_u8(&mut rest)? {
+        FORMAT => false,
+        EXPIRING => true,
+        other => return Err(BadFrame::new("a row of format 1 or 2", format!("format {other}"))),
+    };
     let long_key = take_slice(&mut rest)?;
     let key = match plain_key {
         Some(key) if long_key.is_empty() => key,
@@ -66,10 +78,10 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
         _ => return Err(BadFrame::new("a key in one place", "a key in two or none")),
     };
     let key = if own { key.compact() } else { key };
-    let mut chain = Chain::new(take_version(&mut rest, own)?);
+    let mut chain = Chain::new(take_version(&mut rest, own, expires)?);
     let mut previous = chain.newest().id;
     while !rest.is_empty() {
-        let version = take_version(&mut rest, own)?;
+        let version = take_version(&mut rest, own, expires)?;
         if version.id >= previous {
             return Err(BadFrame::new("versions from new to old", "another order"));
         }
@@ -79,7 +91,7 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
     Ok(Row { place, key, chain })
 }
 
-fn take_version<M: Meta>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadFrame> {
+fn take_version<M: Meta>(rest: &mut Bytes, own: bool, expires: bool) -> Result<Version<M>, BadFrame> {
     if rest.len() < 10 {
         return Err(BadFrame::new("a version", format!("{} bytes", rest.len())));
     }
@@ -90,27 +102,35 @@ fn take_version<M: Meta>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadF
     if id.replica.0 >= ReplicaSet::MAX {
         return Err(BadFrame::replica(id.replica.0.into()));
     }
-    let value = match take_length(rest)? {
-        0 => None,
-        length => Some(take_bytes(rest, length - 1)?),
+    let content = match take_length(rest)? {
+        0 => Content::DELETE,
+        length => {
+            let value = take_bytes(rest, length - 1)?;
+            let until = if expires {
+                take_number(rest)?.checked_sub(1)
+            } else {
+                None
+            };
+            Content::new(value, until.map(Micros))
+        }
     };
     let meta = take_slice(rest)?;
-    let (value, meta) = if own {
-        (
-            value.map(|value| Bytes::copy_from_slice(&value)),
-            Bytes::copy_from_slice(&meta),
-        )
-    } else {
-        (value, meta)
+    let (content, meta) = match own {
+        true => (content.compact(), Bytes::copy_from_slice(&meta)),
+        false => (content, meta),
     };
     let meta = M::decode(meta)?;
-    let version = Version { id, value, meta };
+    let version = Version { id, content, meta };
     version.check()?;
     Ok(version)
 }
 
 pub(crate) fn put_length(out: &mut BytesMut, length: usize) {
-    let mut rest = length;
+    put_number(out, length as u64);
+}
+
+fn put_number(out: &mut BytesMut, number: u64) {
+    let mut rest = number;
     while rest >= 0x80 {
         out.put_u8(rest as u8 | 0x80);
         rest >>= 7;
@@ -126,15 +146,20 @@ fn take_u8(rest: &mut Bytes) -> Result<u8, BadFrame> {
 }
 
 fn take_length(rest: &mut Bytes) -> Result<usize, BadFrame> {
-    let mut length = 0_u64;
+    let length = take_number(rest)?;
+    usize::try_from(length).map_err(|_| BadFrame::new("a length", length.to_string()))
+}
+
+fn take_number(rest: &mut Bytes) -> Result<u64, BadFrame> {
+    let mut number = 0_u64;
     for shift in (0..63).step_by(7) {
         let byte = take_u8(rest)?;
-        length |= u64::from(byte & 0x7F) << shift;
+        number |= u64::from(byte & 0x7F) << shift;
         if byte & 0x80 == 0 {
-            return usize::try_from(length).map_err(|_| BadFrame::new("a length", length.to_string()));
+            return Ok(number);
         }
     }
-    Err(BadFrame::new("a length of at most 63 bits", "a longer one"))
+    Err(BadFrame::new("a number of at most 63 bits", "a longer one"))
 }
 
 fn take_bytes(rest: &mut Bytes, length: usize) -> Result<Bytes, BadFrame> {
@@ -163,8 +188,23 @@ mod tests {
                 at: Hlc(at),
                 replica: ReplicaId(replica),
             },
-            value: value.map(Bytes::from_static),
+            content: value.map(Bytes::from_static).into(),
             meta: Note(at as u8),
+        });
+        let mut chain = Chain::new(versions.next().expect("a chain has a version"));
+        versions.for_each(|version| {
+            chain.insert(version);
+        });
+        chain
+    }
+
+    /// The same chain, with values that expire beside one that does not.
+    fn expiring(chain: Chain<Note>) -> Chain<Note> {
+        let mut versions = chain.iter().cloned().enumerate().map(|(place, version)| {
+            let until = [Some(Micros(0)), Some(Micros(u64::MAX >> 1)), None][place % 3];
+            let value = version.content.stored().cloned();
+            let content = value.map_or(Content::DELETE, |value| Content::new(value, until));
+            Version { content, ..version }
         });
         let mut chain = Chain::new(versions.next().expect("a chain has a version"));
         versions.for_each(|version| {
@@ -207,7 +247,8 @@ mod tests {
             (b"key".to_vec(), chain(&[(5, 1, Some(b"value"))])),
             (Vec::new(), chain(&[(u64::MAX, ReplicaSet::MAX - 1, None)])),
             (b"key".to_vec(), several.clone()),
-            (vec![b'k'; 2000], several),
+            (vec![b'k'; 2000], several.clone()),
+            (b"key".to_vec(), expiring(several)),
         ]
     }
 
@@ -236,6 +277,13 @@ mod tests {
         assert_eq!(row_key[..2], 12182_u16.to_be_bytes());
         assert_eq!(row_key[8..], *b"\0foo");
         let expected = b"\x01\0\0\0\0\0\0\0\x01\x02\0\x03\x03ab\x01\x02\0\0\0\0\0\0\0\x01\0\x01\0\x01\x01";
+        assert_eq!(value, expected[..]);
+        let (_, value) = encoded(
+            b"foo",
+            &expiring(chain(&[(0x0102, 3, Some(b"ab")), (1, 1, None)])),
+        );
+        let expected =
+            b"\x02\0\0\0\0\0\0\0\x01\x02\0\x03\x03ab\x01\x01\x02\0\0\0\0\0\0\0\x01\0\x01\0\x01\x01";
         assert_eq!(value, expected[..]);
     }
 

@@ -22,6 +22,7 @@ use crate::checkpoint::tombstone_line;
 use crate::place::Area;
 use crate::row::take_row;
 use crate::store::after;
+use crate::tombstone::LineId;
 use crate::{EngineError, Place, Snapshot, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Meta, Wire};
@@ -113,8 +114,8 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
             };
             salvage.rows += 1;
             let newest = row.chain.newest();
-            if newest.value.is_none() {
-                writes.push(tombstone_line(&mut arena, newest.id, row.key.as_ref()));
+            if let Some(line) = LineId::of(newest) {
+                writes.push(tombstone_line(&mut arena, line, row.key.as_ref()));
             }
             writes.push(TableWrite::put(key, value));
         }
@@ -290,8 +291,15 @@ mod tests {
                 at: Hlc(number + 1),
                 replica: ReplicaId(1),
             };
-            let value = (number % 10 != 0).then(|| Bytes::from("value"));
-            store.put(&key(number), Version { id, value, meta: () });
+            let content = (number % 10 != 0).then(|| Bytes::from("value")).into();
+            store.put(
+                &key(number),
+                Version {
+                    id,
+                    content,
+                    meta: (),
+                },
+            );
         }
         store.begin_checkpoint("meta".into());
         while let Some(chunk) = store.next_chunk(64, |_| true) {

@@ -3,12 +3,12 @@ use crate::store::{after, place_at, read_row};
 use crate::{Epoch, Place, Retry, Store, StoreError, Table};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use turnbuckle_core::{Key, Meta};
+use turnbuckle_core::{Hlc, Key, Meta};
 
 /// The rows that a scan found in the table: the half of a scan that is done without the store's lock.
 #[derive(Debug, Clone)]
 pub struct ScanRows {
-    /// In the order of places; the flag says whether the newest version is a value.
+    /// In the order of places; the flag says whether the key has a value at the time of the scan.
     rows: Vec<(Place, Key, bool)>,
     /// Where this part of the scan began, and the end of the slots.
     from: Place,
@@ -17,6 +17,7 @@ pub struct ScanRows {
     until: Place,
     count: usize,
     epoch: Epoch,
+    now: Hlc,
 }
 
 /// The most keys that a client can ask for at once: the lock is held while they are looked at.
@@ -27,13 +28,14 @@ const PAGE_BYTES: usize = 1 << 20;
 
 /// Reads the next rows of a scan of some hash slots from the table: about `count` (4096 at most), where all rows with
 /// one place stay together. The cursor is 0 at first, then what [`Store::finish_scan`] returned. `epoch` is
-/// [`Store::epoch`] from before the call.
+/// [`Store::epoch`] from before the call. Values that have expired at `now` are passed over.
 pub fn scan_rows<M: Meta>(
     table: &dyn Table,
     slots: Range<u16>,
     cursor: u64,
     count: usize,
     epoch: Epoch,
+    now: Hlc,
 ) -> Result<ScanRows, StoreError> {
     let end = Place::first_of(slots.end);
     let from = Place(cursor).max(Place::first_of(slots.start)).min(end);
@@ -44,6 +46,7 @@ pub fn scan_rows<M: Meta>(
         until: end,
         count: count.clamp(1, MAX_KEYS),
         epoch,
+        now,
     };
     let snapshot = table.snapshot()?;
     let stop = Area::Rows.from(end);
@@ -63,7 +66,7 @@ pub fn scan_rows<M: Meta>(
                 found.until = row.place;
                 return Ok(found);
             }
-            let live = row.chain.newest().value.is_some();
+            let live = row.chain.newest().content.at(now).is_some();
             found.rows.push((row.place, row.key.compact(), live));
         }
     }
@@ -84,12 +87,12 @@ impl<M: Meta> Store<M> {
         let mut found: BTreeSet<(Place, Key)> = dirty
             .into_iter()
             .map(|(place, index)| (place, index as usize))
-            .filter(|&(_, index)| self.entries[index].is_live())
+            .filter(|&(_, index)| self.entries[index].is_live(scan.now))
             .map(|(place, index)| (place, self.copy_key(index)))
             .collect();
         for (place, key, live) in scan.rows {
             let live = match self.entries.get(key.as_ref()) {
-                Some(entry) => entry.is_live(),
+                Some(entry) => entry.is_live(scan.now),
                 None => live && !self.complete,
             };
             if live && place < until {
@@ -165,7 +168,15 @@ mod tests {
             replica: ReplicaId(0),
         };
         let value = (!value.is_empty()).then(|| Bytes::from_static(value.as_bytes()));
-        store.put(key, Version { id, value, meta: () });
+        let content = value.into();
+        store.put(
+            key,
+            Version {
+                id,
+                content,
+                meta: (),
+            },
+        );
     }
 
     fn checkpoint(store: &mut Store<()>) {
@@ -178,7 +189,15 @@ mod tests {
     }
 
     fn scan(store: &Store<()>, cursor: u64, count: usize) -> ScanRows {
-        scan_rows::<()>(&*store.table(), 0..HASH_SLOTS, cursor, count, store.epoch()).expect("memory works")
+        scan_rows::<()>(
+            &*store.table(),
+            0..HASH_SLOTS,
+            cursor,
+            count,
+            store.epoch(),
+            Hlc::LATEST,
+        )
+        .expect("memory works")
     }
 
     /// Planted: a scan that ignores the checkpoint. It shows what the epoch is for.
@@ -240,7 +259,7 @@ mod tests {
         let slots = 3000..9000;
         let table = store.table();
         let rows = |cursor| {
-            let rows = scan_rows::<()>(&*table, slots.clone(), cursor, 1000, store.epoch());
+            let rows = scan_rows::<()>(&*table, slots.clone(), cursor, 1000, store.epoch(), Hlc::LATEST);
             store
                 .finish_scan(rows.expect("memory works"))
                 .expect("no checkpoint")

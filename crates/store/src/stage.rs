@@ -104,7 +104,7 @@ mod tests {
             at: Hlc(n),
             replica: ReplicaId(1),
         };
-        let value = Some(Bytes::from(vec![n as u8; 10]));
+        let content = Bytes::from(vec![n as u8; 10]).into();
         let long = if n.is_multiple_of(7) {
             "x".repeat(2000)
         } else {
@@ -112,7 +112,11 @@ mod tests {
         };
         (
             Key::from(format!("{n}{long}").as_str()),
-            Chain::new(Version { id, value, meta: () }),
+            Chain::new(Version {
+                id,
+                content,
+                meta: (),
+            }),
         )
     }
 
@@ -179,7 +183,8 @@ mod tests {
         let (store, _) = Store::<()>::open(Arc::clone(&table), nothing).expect("it reads no rows");
         let fetched = Store::<()>::fetch(&*table, &key, store.epoch()).map(|_| ());
         assert!(matches!(fetched, Err(StoreError::BadRow { .. })), "{fetched:?}");
-        let scanned = crate::scan_rows::<()>(&*table, 0..1 << 14, 0, 10, store.epoch()).map(|_| ());
+        let scanned =
+            crate::scan_rows::<()>(&*table, 0..1 << 14, 0, 10, store.epoch(), Hlc::LATEST).map(|_| ());
         assert!(matches!(scanned, Err(StoreError::BadRow { .. })), "{scanned:?}");
         engine.set_failing(true);
         let fetched = Store::<()>::fetch(&*table, &key, store.epoch()).map(|_| ());

@@ -5,6 +5,7 @@ use crate::entry::{Entry, insertion_cost_bytes};
 use crate::place::{Area, row_key};
 use crate::row::{Row, take_row};
 use crate::salvage::Pages;
+use crate::tombstone::LineId;
 use crate::{EngineError, Place, Snapshot, Table};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -291,9 +292,14 @@ impl<M: Meta> Store<M> {
         self.keys.deleted
     }
 
-    /// The number of those that the engine has: they can be collected ([`Store::collect_tombstones`]).
-    pub fn deleted_rows(&self) -> u64 {
-        self.rows.deleted
+    /// The number of keys whose newest version is a value that expires at some time, or has expired; in memory or not.
+    pub fn expiring_keys(&self) -> u64 {
+        self.keys.expiring
+    }
+
+    /// The number of rows of the engine whose newest version is a delete or expires: they can be collected ([`Store::collect_tombstones`]) when it is time.
+    pub fn collectable_rows(&self) -> u64 {
+        self.rows.deleted.saturating_add(self.rows.expiring)
     }
 
     /// The number of keys about which memory knows something.
@@ -323,7 +329,7 @@ impl<M: Meta> Store<M> {
             return removed;
         }
         let newest = chain.newest();
-        let was = newest.value.is_none().then_some(newest.id);
+        let was = LineId::of(newest);
         let mut kept = chain
             .iter()
             .filter(|version| removed.binary_search_by(|id| version.id.cmp(id)).is_err());
@@ -478,7 +484,7 @@ impl<M: Meta> Versions<M> for Store<M> {
             }
         };
         let version = Version {
-            value: version.value.map(|value| Bytes::copy_from_slice(&value)),
+            content: version.content.compact(),
             ..version
         };
         self.recent = index;

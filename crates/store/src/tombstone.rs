@@ -1,16 +1,18 @@
-use crate::census::Kind;
+use crate::checkpoint::tombstone_line;
 use crate::entry::Entry;
 use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
 use crate::store::after;
 use crate::{EngineError, Store, StoreError, Table, TableWrite};
-use bytes::{Buf, Bytes};
-use turnbuckle_core::{BadFrame, Hlc, Key, Meta, ReplicaId, VersionId};
+use bytes::{Buf, Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Hlc, Key, Meta, ReplicaId, Version};
 
-/// Some tombstones from the table's index, oldest first: the half of a collection that is done without the store's
+/// Some lines of the table's index of tombstones, i.e. deletes and values that expire, oldest first: the half of a collection that is done without the store's
 /// lock.
 #[derive(Debug, Clone)]
 pub struct TombstonePage {
     lines: Vec<Line>,
+    /// Everything that is due before this time may be forgotten.
+    below: Hlc,
     next: Option<TombstoneCursor>,
 }
 
@@ -18,16 +20,60 @@ pub struct TombstonePage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TombstoneCursor(Bytes);
 
-/// Lines of the index whose tombstones are gone already.
+/// Lines of the index whose tombstones are gone already, and lines that move on to a later time.
 #[derive(Debug, Default)]
 #[must_use = "lines that are not erased are read again and again"]
 pub struct StaleTombstones(Vec<TableWrite>);
 
 #[derive(Debug, Clone)]
 struct Line {
-    id: VersionId,
+    id: LineId,
     key: Key,
     index_key: Bytes,
+}
+
+/// What a line of the index says beside its key: when the version may be forgotten, and the replica that stamped it.
+///
+/// For a delete that is when it was stamped. The line of a value that expires must not stay until then: the key may be written or deleted long before, and
+/// nothing knows of its line then. So its line is due several times ([`STEPS`]): first when a 64th of the time has passed for which the value is shown, then
+/// each time after twice as long. A line that is due and belongs to the key's newest version moves on to the next time, and any other is erased. So a stale line
+/// stays for about as long as its version was the newest one, or for a 64th of the time that it would have been shown.
+///
+/// Each time is rounded up, by at most a sixteenth of the span. So a key that is written again and again has some 20 lines of each replica that writes it, and
+/// not one for each write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LineId {
+    pub at: Hlc,
+    pub replica: ReplicaId,
+}
+
+/// How often the line of a value that expires moves on.
+const STEPS: u32 = 6;
+
+impl LineId {
+    /// The first line of a version, if it may be forgotten at some time.
+    pub(crate) fn of<M: Meta>(version: &Version<M>) -> Option<LineId> {
+        LineId::at_step(version, STEPS)
+    }
+
+    /// The line of a version with `left` more steps to go. At the last one, the version may be forgotten.
+    fn at_step<M: Meta>(version: &Version<M>, left: u32) -> Option<LineId> {
+        let (stamped, gone_at) = (version.id.at.0, version.gone_at()?.0);
+        let span = (gone_at - stamped) >> left;
+        let at = match (span / 16).checked_ilog2() {
+            Some(bits) => (stamped + span)
+                .checked_next_multiple_of(1 << bits)
+                .unwrap_or(u64::MAX),
+            None => stamped + span,
+        };
+        let (at, replica) = (Hlc(at), version.id.replica);
+        Some(LineId { at, replica })
+    }
+
+    /// How many more steps this line of a version has to go, if it is one.
+    fn steps_left<M: Meta>(self, version: &Version<M>) -> Option<u32> {
+        (0..=STEPS).find(|&left| LineId::at_step(version, left) == Some(self))
+    }
 }
 
 impl TombstonePage {
@@ -50,8 +96,14 @@ impl TombstonePage {
         });
         Ok(TombstonePage {
             lines: lines.collect::<Result<_, _>>()?,
+            below,
             next,
         })
+    }
+
+    /// When the first line of the page is due, if there is one.
+    pub fn first(&self) -> Option<Hlc> {
+        self.lines.first().map(|line| line.id.at)
     }
 
     /// The keys to make resident before [`Store::collect_tombstones`]. It passes over keys that are not resident.
@@ -63,8 +115,8 @@ impl TombstonePage {
     /// at the same time.
     pub fn each(&self) -> impl Iterator<Item = (&Key, TombstonePage)> {
         self.lines.iter().map(|line| {
-            let (lines, next) = (vec![line.clone()], None);
-            (&line.key, TombstonePage { lines, next })
+            let (lines, below, next) = (vec![line.clone()], self.below, None);
+            (&line.key, TombstonePage { lines, below, next })
         })
     }
 
@@ -83,7 +135,7 @@ fn read_line(line: &Bytes, value: Bytes) -> Result<Line, BadFrame> {
         ));
     }
     rest.advance(1);
-    let id = VersionId {
+    let id = LineId {
         at: Hlc(rest.get_u64()),
         replica: ReplicaId(rest.get_u16()),
     };
@@ -127,7 +179,7 @@ impl StaleTombstones {
 }
 
 impl<M: Meta> Store<M> {
-    /// Removes those tombstones of a page that are still their keys' newest versions, together with everything below
+    /// Removes those deletes and expired values of a page that are still their keys' newest versions, together with everything below
     /// them. A key with siblings of which one is a value stays as it is. The next checkpoint removes their rows and lines. Returns the number of removed tombstones, and the lines
     /// that were stale.
     ///
@@ -148,9 +200,14 @@ impl<M: Meta> Store<M> {
         let mut collected = 0;
         let mut stale = Vec::new();
         for line in &page.lines {
-            match self.judge(line) {
+            match self.judge(line, page.below) {
                 Verdict::Skip => {}
                 Verdict::Stale => stale.push(TableWrite::delete(line.index_key.clone())),
+                Verdict::MoveTo(next) => {
+                    let mut arena = BytesMut::new();
+                    stale.push(TableWrite::delete(line.index_key.clone()));
+                    stale.push(tombstone_line(&mut arena, next, line.key.as_ref()));
+                }
                 Verdict::Bury(index) => {
                     collected += usize::from(self.entries[index].chain().is_some());
                     self.change(index, |entry| entry.set_chain(None, Some(line.id)));
@@ -160,7 +217,7 @@ impl<M: Meta> Store<M> {
         (collected, StaleTombstones(stale))
     }
 
-    fn judge(&self, line: &Line) -> Verdict {
+    fn judge(&self, line: &Line, below: Hlc) -> Verdict {
         let Some(index) = self.entries.get_index_of(line.key.as_ref()) else {
             return if self.complete {
                 Verdict::Stale
@@ -171,9 +228,17 @@ impl<M: Meta> Store<M> {
         let entry = &self.entries[index];
         match entry {
             Entry::Held { chain, .. }
-                if chain.newest().id == line.id && entry.kind() != Kind::DeleteBeside =>
+                if entry.kind().has_line()
+                    && let Some(left) = line.id.steps_left(chain.newest()) =>
             {
-                Verdict::Bury(index)
+                let mut later = (0..left)
+                    .rev()
+                    .filter_map(|left| LineId::at_step(chain.newest(), left));
+                match later.find(|later| later.at >= below) {
+                    None => Verdict::Bury(index),
+                    Some(_) if self.is_dirty(entry) => Verdict::Skip,
+                    Some(later) => Verdict::MoveTo(later),
+                }
             }
             // The row is to be removed by the next checkpoint, but without its line in the index.
             Entry::Absent { was, .. } if self.is_dirty(entry) && was.is_none() => Verdict::Bury(index),
@@ -188,6 +253,8 @@ impl<M: Meta> Store<M> {
 enum Verdict {
     Skip,
     Stale,
+    /// The version has not expired yet: its line is due again at this later time.
+    MoveTo(LineId),
     Bury(usize),
 }
 
@@ -196,7 +263,7 @@ mod tests {
     use super::*;
     use crate::{Engine, MemoryEngine, Options};
     use std::sync::Arc;
-    use turnbuckle_core::{Version, Versions};
+    use turnbuckle_core::{Content, Micros, VersionId, Versions};
 
     fn version(at: u64, value: Option<&'static str>) -> Version<()> {
         let id = VersionId {
@@ -205,9 +272,111 @@ mod tests {
         };
         Version {
             id,
-            value: value.map(|value| Bytes::from_static(value.as_bytes())),
+            content: value.map(|value| Bytes::from_static(value.as_bytes())).into(),
             meta: (),
         }
+    }
+
+    /// A version that is shown for `shown` from its stamp on, in microseconds.
+    fn expiring(at: u64, shown: u64) -> Version<()> {
+        let until = Some(Micros(at + shown));
+        Version {
+            content: Content::new(Bytes::from_static(b"v"), until),
+            ..version(Hlc::from_wall(Micros(at)).0, None)
+        }
+    }
+
+    #[test]
+    fn a_line_is_due_when_its_value_has_expired_and_not_much_later() {
+        let lines = |shown: u64| {
+            (0..1000).map(move |at| {
+                let version = expiring(at * 1_000_003, shown);
+                let steps: Vec<LineId> = (0..=STEPS)
+                    .filter_map(|left| LineId::at_step(&version, left))
+                    .collect();
+                assert!(steps.windows(2).all(|pair| pair[0].at >= pair[1].at), "{steps:?}");
+                let (line, gone_at) = (steps[0], version.gone_at().expect("it expires"));
+                assert!(line.at >= gone_at, "a line is due before its value has expired");
+                assert!((line.at.0 - gone_at.0) / 4096 <= shown / 16);
+                assert_eq!(line.steps_left(&version), Some(0));
+                LineId::of(&version).expect("it expires").at
+            })
+        };
+        for shown in [0, 1, 1_000, 60_000_000, 3_600_000_000] {
+            assert_eq!(lines(shown).count(), 1000);
+        }
+        // Written again every second for as long as the value is shown.
+        let until = Hlc::from_wall(Micros(1000 * 1_000_003));
+        let span = 64 * 1000 * 1_000_003;
+        let different: std::collections::BTreeSet<Hlc> = lines(span).filter(|line| *line <= until).collect();
+        assert!(different.len() <= 33, "{} lines", different.len());
+        let never = Content::new(Bytes::new(), Some(Micros(u64::MAX)));
+        let never = Version {
+            content: never,
+            ..version(1, None)
+        };
+        let line = LineId::at_step(&never, 0).expect("it expires at the end of time");
+        assert!(line.at > Hlc::LATEST);
+    }
+
+    /// Writes everything down, and then handles all lines that are due, until none is.
+    fn collect(store: &mut Store<()>, below: Hlc) {
+        let table = store.table();
+        store.begin_checkpoint(Bytes::new());
+        while let Some(chunk) = store.next_chunk(99, |_| true) {
+            chunk.write(&*table).expect("memory works");
+        }
+        drop(store.finish_checkpoint());
+        for _ in 0..=STEPS {
+            let page = TombstonePage::read(&*table, below, None, 99).expect("memory works");
+            let (_, stale) = store.collect_tombstones(&page);
+            stale.erase(&*table).expect("memory works");
+        }
+    }
+
+    fn lines(store: &Store<()>) -> usize {
+        let page = TombstonePage::read(&*store.table(), Hlc(u64::MAX), None, 99);
+        page.expect("memory works").keys().count()
+    }
+
+    #[test]
+    fn a_key_that_was_to_be_shown_for_a_month_and_is_deleted_leaves_no_line_for_a_month() {
+        const DAY: u64 = 86_400_000_000;
+        let options = Options {
+            memory_limit_bytes: 1 << 20,
+            history: false,
+            hash_seed: 1,
+        };
+        let table = MemoryEngine::new().open_table("t").expect("memory works");
+        let (mut store, _) = Store::open(table, options).expect("memory works");
+        let (kept, deleted) = (Key::from("kept"), Key::from("deleted"));
+        for key in [&kept, &deleted] {
+            store.put(key, expiring(DAY, 30 * DAY));
+        }
+        collect(&mut store, Hlc::from_wall(Micros(DAY)));
+        store.put(
+            &deleted,
+            version(Hlc::from_wall(Micros(DAY + 60_000_000)).0, None),
+        );
+        collect(&mut store, Hlc::from_wall(Micros(DAY + 1)));
+        assert_eq!(lines(&store), 3, "two of values, and one of a delete");
+        collect(&mut store, Hlc::from_wall(Micros(2 * DAY)));
+        collect(&mut store, Hlc::from_wall(Micros(2 * DAY)));
+        assert_eq!((lines(&store), store.live_keys()), (1, 1));
+        collect(&mut store, Hlc::from_wall(Micros(31 * DAY)));
+        assert_eq!(
+            (lines(&store), store.live_keys()),
+            (1, 1),
+            "it is shown until then"
+        );
+        collect(&mut store, Hlc::from_wall(Micros(34 * DAY)));
+        assert_eq!(
+            (lines(&store), store.live_keys()),
+            (1, 0),
+            "the next checkpoint removes the line"
+        );
+        collect(&mut store, Hlc::from_wall(Micros(34 * DAY)));
+        assert_eq!(lines(&store), 0);
     }
 
     #[test]

@@ -39,8 +39,15 @@ fn write_for_ever(folder: &Path) {
                 at: Hlc(round),
                 replica: ReplicaId(0),
             };
-            let value = Some(Bytes::from(vec![round as u8; 100 + n as usize]));
-            store.put(&key(n), Version { id, value, meta: () });
+            let content = Bytes::from(vec![round as u8; 100 + n as usize]).into();
+            store.put(
+                &key(n),
+                Version {
+                    id,
+                    content,
+                    meta: (),
+                },
+            );
         }
         store.begin_checkpoint(Bytes::copy_from_slice(&round.to_be_bytes()));
         while let Some(chunk) = store.next_chunk(20, |_| true) {
@@ -93,7 +100,7 @@ fn a_killed_process_leaves_its_last_finished_checkpoint_and_whole_rows() {
                 .chain(key(n).as_ref())
                 .expect("every key was written")
                 .newest();
-            let value = newest.value.as_ref().expect("every key has a value");
+            let value = newest.content.stored().expect("every key has a value");
             assert!(
                 newest.id.at.0 == round || newest.id.at.0 == round + 1,
                 "{} after {round}",

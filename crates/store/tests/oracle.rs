@@ -9,7 +9,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use turnbuckle_core::{
-    BadFrame, HASH_SLOTS, Hlc, Key, Meta, ReplicaId, Vector, Version, VersionId, Versions, Wire,
+    BadFrame, Content, HASH_SLOTS, Hlc, Key, Meta, Micros, ReplicaId, Vector, Version, VersionId, Versions,
+    Wire,
 };
 use turnbuckle_store::{
     Chunk, Engine, Fetched, MemoryEngine, Options, ScanRows, Store, Table, TombstoneCursor, TombstonePage,
@@ -52,23 +53,29 @@ impl Meta for Context {
     }
 }
 
+/// The timestamp of a moment. Moments count from 0.
+fn stamp(moment: u64) -> Hlc {
+    Hlc::from_wall(Micros(moment))
+}
+
 impl Kind for Context {
     fn of(id: VersionId) -> Context {
-        let drawn = (id.at.0 * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let moment = id.at.wall().0;
+        let drawn = (moment * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
         let until = match drawn.is_multiple_of(3) {
             true => 0,
-            false => id.at.0.saturating_sub(1 + drawn % 12),
+            false => moment.saturating_sub(1 + drawn % 12),
         };
         // Whoever replaces a version also replaces what that version had replaced. So the entries may differ by one, and no more.
         let entries = (0..3).map(|replica| {
             let one_less = drawn >> (8 + replica) & 1;
-            (ReplicaId(replica), Hlc(until.saturating_sub(one_less)))
+            (ReplicaId(replica), stamp(until.saturating_sub(one_less)))
         });
         Context(entries.collect())
     }
 }
 
-type Model = BTreeMap<Key, BTreeMap<VersionId, Option<Bytes>>>;
+type Model = BTreeMap<Key, BTreeMap<VersionId, Content>>;
 
 enum Logged<M> {
     Put(Key, Version<M>),
@@ -84,6 +91,8 @@ struct Scan {
     must: BTreeSet<Key>,
     seen: BTreeSet<Key>,
     rows: Option<ScanRows>,
+    /// The moment of `rows`.
+    now: u64,
 }
 
 struct World<M: Kind> {
@@ -95,7 +104,7 @@ struct World<M: Kind> {
     store: Store<M>,
     model: Model,
     log: Vec<Logged<M>>,
-    /// Everything stamped up to here has arrived. Every version that is stamped from now on is later.
+    /// Everything stamped up to this moment has arrived. Every version that is stamped from now on is later, and so is every reader's time.
     stable: u64,
     fetched: Vec<(Key, Fetched<M>)>,
     chunk: Option<Chunk<M>>,
@@ -120,6 +129,8 @@ struct Counts {
     collected: usize,
     stale: usize,
     removed: usize,
+    /// Values that had expired when they were looked at.
+    expired: usize,
     /// Tombstones that stay, because there is a value beside them.
     kept_beside: usize,
 }
@@ -171,9 +182,19 @@ impl<M: Kind> World<M> {
         }
     }
 
+    /// Whether a key has a value at a moment.
+    fn is_live_at(&self, key: &Key, now: u64) -> bool {
+        self.newest(key)
+            .is_some_and(|content| content.at(stamp(now)).is_some())
+    }
+
     fn is_live(&self, key: &Key) -> bool {
-        let newest = self.model.get(key).and_then(|chain| chain.last_key_value());
-        newest.is_some_and(|(_, value)| value.is_some())
+        self.is_live_at(key, self.stable)
+    }
+
+    fn newest(&self, key: &Key) -> Option<&Content> {
+        let (_, content) = self.model.get(key)?.last_key_value()?;
+        Some(content)
     }
 
     /// Makes the key resident as a real driver does: reads without the lock, admits some time later, reads again if it
@@ -202,22 +223,28 @@ impl<M: Kind> World<M> {
             return;
         }
         let id = VersionId {
-            at: Hlc(self.stable + 1 + self.draw(30)),
+            at: stamp(self.stable + 1 + self.draw(30)),
             replica: ReplicaId(self.draw(3) as u16),
         };
         // A version's name determines its content: a replay may bring it twice, but never another version with that
         // name.
-        let content = (id.at.0 * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let deletes = content.is_multiple_of(3);
-        let length = if content.is_multiple_of(20) {
+        let moment = id.at.wall().0;
+        let drawn = (moment * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let length = if drawn.is_multiple_of(20) {
             5000
         } else {
-            content % 50
+            drawn % 50
         };
-        let value = Bytes::from(vec![id.at.0 as u8; length as usize]);
+        let value = Bytes::from(vec![moment as u8; length as usize]);
+        // Some expire as soon as they are stamped, and some after the history ends.
+        let until = (drawn % 3 == 1 && !M::SIBLINGS).then_some(Micros(moment + (drawn >> 8) % 90));
+        let content = match drawn.is_multiple_of(3) {
+            true => Content::DELETE,
+            false => Content::new(value, until),
+        };
         let version = Version {
             id,
-            value: (!deletes).then_some(value),
+            content,
             meta: M::of(id),
         };
         let was_there = self.model.get(&key).is_some_and(|chain| chain.contains_key(&id));
@@ -255,7 +282,7 @@ impl<M: Kind> World<M> {
                 false if !self.options.history => chain.clear(),
                 false => {}
             }
-            chain.insert(id, version.value);
+            chain.insert(id, version.content);
         }
         self.after_change(&key);
     }
@@ -266,7 +293,7 @@ impl<M: Kind> World<M> {
             return;
         }
         // Only versions that are not stable are ever taken back.
-        let from = Hlc(self.stable + 1 + self.draw(30));
+        let from = stamp(self.stable + 1 + self.draw(30));
         let removed = self.store.forget(key.as_ref(), |version| version.id.at >= from);
         let mut expected = Vec::new();
         if let Some(chain) = self.model.get_mut(&key) {
@@ -295,18 +322,19 @@ impl<M: Kind> World<M> {
         let found: Vec<_> = self.store.chain(key.as_ref()).map_or(Vec::new(), |chain| {
             chain
                 .iter()
-                .map(|version| (version.id, version.value.clone()))
+                .map(|version| (version.id, version.content.clone()))
                 .collect()
         });
         let all: Vec<_> = self.model.get(key).map_or(Vec::new(), |chain| {
             chain
                 .iter()
                 .rev()
-                .map(|(id, value)| (*id, value.clone()))
+                .map(|(id, content)| (*id, content.clone()))
                 .collect()
         });
+        let stable = stamp(self.stable);
         let collectable =
-            |(id, value): &(VersionId, Option<Bytes>)| value.is_none() && id.at.0 <= self.stable;
+            |(id, content): &(VersionId, Content)| content.at(stable).is_none() && id.at <= stable;
         let seed = self.seed;
         if M::SIBLINGS {
             let missing: Vec<_> = all.iter().filter(|version| !found.contains(version)).collect();
@@ -320,7 +348,7 @@ impl<M: Kind> World<M> {
         if found.is_empty() && all.first().is_some_and(collectable) {
             return;
         }
-        let newest_covered = all.iter().position(|(id, _)| id.at.0 <= self.stable);
+        let newest_covered = all.iter().position(|(id, _)| id.at <= stable);
         let required = newest_covered.map_or(all.len(), |place| place + 1);
         // If something newer came, a collected tombstone may be missing at the end of the required versions.
         let tombstone_gone =
@@ -362,7 +390,7 @@ impl<M: Kind> World<M> {
             return;
         }
         let max_keys = 1 + self.draw(10) as usize;
-        let stable = Hlc(self.stable);
+        let stable = stamp(self.stable);
         self.chunk = self.store.next_chunk(max_keys, |version| version.id.at <= stable);
         self.taken_all = self.chunk.is_none();
     }
@@ -420,7 +448,9 @@ impl<M: Kind> World<M> {
                 self.scan.cursor,
                 count,
                 self.store.epoch(),
+                stamp(self.stable),
             );
+            self.scan.now = self.stable;
             self.scan.rows = Some(rows.expect("the disk works"));
             return;
         };
@@ -435,7 +465,7 @@ impl<M: Kind> World<M> {
         );
         for key in &keys {
             assert!(
-                self.is_live(key),
+                self.is_live_at(key, self.scan.now),
                 "seed {}: a scan lists {key}, which has no value",
                 self.seed
             );
@@ -456,7 +486,7 @@ impl<M: Kind> World<M> {
             return;
         }
         let Some(page) = self.page.take() else {
-            let below = Hlc(self.stable + 1);
+            let below = stamp(self.stable + 1);
             let max = 1 + self.draw(6) as usize;
             let page =
                 TombstonePage::read(&*self.table, below, self.cursor.as_ref(), max).expect("the disk works");
@@ -486,13 +516,26 @@ impl<M: Kind> World<M> {
             64..84 => self.checkpoint_step(),
             84..92 => self.scan_step(),
             92..97 => self.collect_step(),
-            97..99 => self.stable += self.draw(10),
+            97..99 => self.pass(),
             _ if self.draw(4) == 0 => self.crash(),
             _ => {}
         }
         self.store.validate();
+        // Expired values count until they are collected.
         let live = self.model.keys().filter(|key| self.is_live(key)).count();
-        assert_eq!(self.store.live_keys(), live as u64, "seed {}", self.seed);
+        let kept = self.model.keys().filter_map(|key| self.newest(key));
+        let kept = kept.filter(|content| !content.is_delete()).count();
+        let counted = live as u64..=kept as u64;
+        assert!(counted.contains(&self.store.live_keys()), "seed {}", self.seed);
+    }
+
+    /// Time passes: values expire.
+    fn pass(&mut self) {
+        self.stable += self.draw(10);
+        let must = std::mem::take(&mut self.scan.must);
+        let (must, expired): (BTreeSet<Key>, _) = must.into_iter().partition(|key| self.is_live(key));
+        self.scan.must = must;
+        self.counts.expired += expired.len();
     }
 
     /// Reads every key.
@@ -534,10 +577,10 @@ impl<M: Kind> World<M> {
         self.crash();
         let page = TombstonePage::read(&*self.table, Hlc(u64::MAX), None, 1).expect("the disk works");
         assert_eq!(page.keys().count(), 0, "seed {}: a tombstone is left", self.seed);
-        assert_eq!(self.store.deleted_rows(), 0, "seed {}", self.seed);
+        assert_eq!(self.store.collectable_rows(), 0, "seed {}", self.seed);
         let kept = self.model.iter().filter(|(key, chain)| {
             // Beside a value that it does not replace.
-            M::SIBLINGS && !self.is_live(key) && chain.values().any(Option::is_some)
+            M::SIBLINGS && !self.is_live(key) && chain.values().any(|content| !content.is_delete())
         });
         let kept: BTreeSet<Key> = kept.map(|(key, _)| key.clone()).collect();
         let rows = turnbuckle_store::rows::<M>(
@@ -566,7 +609,7 @@ impl<M: Kind> World<M> {
 
 #[test]
 fn the_store_agrees_with_a_map_whatever_happens() {
-    agrees::<()>();
+    assert!(agrees::<()>().expired > 0);
 }
 
 #[test]
@@ -598,6 +641,7 @@ fn agrees<M: Kind>() -> Counts {
         total.collected += counts.collected;
         total.stale += counts.stale;
         total.removed += counts.removed;
+        total.expired += counts.expired;
         total.kept_beside += counts.kept_beside;
     }
     println!("{seeds} seeds: {total:?}");

@@ -159,6 +159,7 @@ struct Summary {
     violations: BTreeMap<String, u64>,
     /// Answers, compared with what really happened. Each key of a read of several keys counts by itself.
     answers: Judged,
+    expiries: Judged,
     /// Deletes that were still remembered at the end, when the world had come to rest, and that waited for something other than checkpoints.
     deletes_waiting: u64,
     receipts: Receipts,
@@ -631,6 +632,7 @@ impl Summary {
         self.converged &= outcome.converged;
         self.deletes_waiting += outcome.deletes_waiting;
         self.answers.add(&outcome.answers);
+        self.expiries.add(&outcome.expiries);
         self.receipts.claims.add(&outcome.claims);
         self.observed.lost += done.left_out;
         for violation in &outcome.violations {
@@ -772,6 +774,16 @@ impl std::fmt::Display for Summary {
             "  answers     {}",
             share(&self.answers, "compared with what happened")
         )?;
+        if self.expiries.all() > 0 {
+            writeln!(
+                f,
+                "  expiry      {}",
+                share(
+                    &self.expiries,
+                    "reads of values that expire, compared with when they do"
+                )
+            )?;
+        }
         writeln!(
             f,
             "  receipts    {}",

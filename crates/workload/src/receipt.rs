@@ -46,6 +46,7 @@ fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
         clock_bound_us: number("clock_bound_us").unwrap_or(0),
         siblings: find("siblings") == Some(&Value::Boolean(true)),
         as_of: word("as_of"),
+        until_us: number("until_us"),
     };
     Some((claim, word("version")))
 }
@@ -99,6 +100,7 @@ mod tests {
                 clock_bound_us: 500,
                 siblings: true,
                 as_of: None,
+                until_us: None,
             }
         );
     }

@@ -138,6 +138,9 @@ pub struct Claim {
     /// The moment as of which the keys were read: everything that was stamped up to it is shown, and nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
+    /// When the value expires, or expired, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_us: Option<u64>,
 }
 
 fn no_key() -> Octets {
@@ -268,6 +271,7 @@ mod tests {
                 clock_bound_us: 500,
                 siblings: false,
                 as_of: None,
+                until_us: None,
             }),
             recorder: Some("bench".into()),
             pipelined: false,

@@ -10,7 +10,7 @@ use crate::{
 };
 use prost::Message;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::Protocol;
+use turnbuckle_core::{Hlc, Protocol};
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, StaleTombstones, Table, TombstonePage};
 
@@ -63,7 +63,11 @@ impl<P: Protocol> Keyspace<P> {
             result = engine.persist().map_err(WorkError::from);
             steps.next().await;
         }
-        self.end_checkpoint(cell, meta, result)?;
+        // If this cannot be read, the checkpoint is whole all the same.
+        let page = TombstonePage::read(&*table, Hlc(u64::MAX), None, 1).map_err(WorkError::from);
+        let page = page.inspect_err(|error| self.note_damage(cell, error));
+        let first = page.ok().and_then(|page| page.first());
+        self.end_checkpoint(cell, meta, result.map(|()| first))?;
         if all && self.enter(cell).is_reclaim_due() {
             steps.next().await;
             let free = self.shared().free_bytes();
@@ -81,18 +85,19 @@ impl<P: Protocol> Keyspace<P> {
         Ok(())
     }
 
-    /// The checkpoint is over. Peers that asked for rows before it began are sent them. Peers that asked later wait for the next
+    /// The checkpoint is over, and tells when the first delete or expired value may be forgotten. Peers that asked for rows before it began are sent them. Peers that asked later wait for the next
     /// checkpoint: this one may lack the rows that they ask for.
     fn end_checkpoint(
         &self,
         cell: &LaneCell<P>,
         meta: CheckpointMeta,
-        mut result: Result<(), WorkError>,
+        result: Result<Option<Hlc>, WorkError>,
     ) -> Result<(), WorkError> {
         let mut lane = self.enter(cell);
         let spent = match &result {
-            Ok(()) => {
+            Ok(first) => {
                 lane.checkpoints.last = Some(meta);
+                lane.checkpoints.forgetting.end_checkpoint(*first);
                 Some(lane.store.finish_checkpoint())
             }
             Err(_) => {
@@ -100,6 +105,7 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
+        let mut result = result.map(|_| ());
         let takes_all = self.shared().config.planted.rows_of_begun_checkpoint;
         for (replica, request) in lane.rows.take_requests(takes_all) {
             let begun = match &result {
@@ -168,7 +174,7 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Drops deletes that no replica needs any more. Returns whether none of them is left.
+    /// Drops deletes and expired values that no replica needs any more. Returns whether none of them is left.
     async fn collect_deletes(&self, cell: &LaneCell<P>, steps: &Steps) -> Result<bool, WorkError> {
         let (table, below) = {
             let lane = cell.look();

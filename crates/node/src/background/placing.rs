@@ -176,11 +176,11 @@ impl<P: Protocol> Keyspace<P> {
     ) {
         let merges = self.shared().config.planted.copy_merges;
         let our_cut = lane.cut();
-        // A delete has removed all older versions of its chain, except siblings.
-        let deletes = theirs
-            .into_iter()
-            .flat_map(Chain::iter)
-            .filter(|version| !P::Meta::SIBLINGS && version.value.is_none());
+        // A delete has removed all older versions of its chain, except siblings. So has a value that has expired, once it was forgotten.
+        let read_at = lane.replica.read_time(now);
+        let deletes = theirs.into_iter().flat_map(Chain::iter).filter(|version| {
+            !P::Meta::SIBLINGS && version.gone_at().is_some_and(|gone_at| gone_at <= read_at)
+        });
         let deleted = deletes.map(|version| version.id).max();
         let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
         let is_here = |lane: &Lane<P>, id| {

@@ -123,9 +123,9 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// Asks a server of this site about its keys. If it answers at once, the answer is returned.
-    pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey) -> Option<SurveyOutcome> {
+    pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey, now: Now) -> Option<SurveyOutcome> {
         if let Some(cell) = self.cell(server) {
-            return Some(self.survey_lane(cell, survey));
+            return Some(self.survey_lane(cell, survey, now));
         }
         let frame = RequestFrame {
             id: id.0,
@@ -136,7 +136,7 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// Reads the engine without the lane's lock. Keys that are only in memory are merged in under the lock.
-    pub(crate) fn survey_lane(&self, cell: &LaneCell<P>, survey: Survey) -> SurveyOutcome {
+    pub(crate) fn survey_lane(&self, cell: &LaneCell<P>, survey: Survey, now: Now) -> SurveyOutcome {
         let refused = {
             let lane = cell.look();
             lane.repair_refusal().or_else(|| lane.absence_refusal())
@@ -148,12 +148,13 @@ impl<P: Protocol> Keyspace<P> {
             return Ok(Surveyed::Count(cell.look().live_keys()));
         };
         let slots = self.topology().slots_of(cell.me.partition);
-        let (table, mut epoch) = {
+        let (table, mut epoch, now) = {
             let lane = cell.look();
-            (lane.store.table(), lane.store.epoch())
+            let now = lane.replica.read_time(now);
+            (lane.store.table(), lane.store.epoch(), now)
         };
         loop {
-            let rows = scan_rows::<P::Meta>(&*table, slots.clone(), cursor, count as usize, epoch);
+            let rows = scan_rows::<P::Meta>(&*table, slots.clone(), cursor, count as usize, epoch, now);
             let mut lane = self.enter(cell);
             let rows = rows.map_err(|error| {
                 lane.note_damage(&error);
@@ -288,7 +289,7 @@ impl<P: Protocol> Keyspace<P> {
         };
         let id = RequestId::of_peer(number);
         match (survey, request) {
-            (Some(survey), _) => self.deliver_survey(id, self.survey_lane(cell, survey)),
+            (Some(survey), _) => self.deliver_survey(id, self.survey_lane(cell, survey, now)),
             (None, Some(request)) => {
                 if let Some(outcome) = self.take_question(cell, now, id, request) {
                     self.deliver(id, outcome);

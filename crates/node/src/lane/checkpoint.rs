@@ -64,11 +64,17 @@ impl<P: Protocol> Lane<P> {
         protocol.settled().max(until) > Hlc::ZERO
     }
 
-    /// Whether a checkpoint would bring deletes nearer to being forgotten. The first checkpoint writes a delete down, and the next one
+    /// Whether a checkpoint would bring deletes nearer to being forgotten, or forget values that have expired. The first checkpoint writes a delete down, and the next one
     /// forgets it. In between, the settled time must have passed the delete. While a site is away it does not, and a checkpoint would be of
     /// no use.
     pub fn can_forget(&self) -> bool {
-        self.store.deleted_keys() > 0 && self.checkpoints.forgetting.is_due(self.settled())
+        let may_have = self.store.deleted_keys() > 0 || self.has_expired();
+        may_have && self.checkpoints.forgetting.is_due(self.settled())
+    }
+
+    /// Whether some value has expired and is written down, and may be forgotten by now.
+    pub fn has_expired(&self) -> bool {
+        self.store.expiring_keys() > 0 && self.checkpoints.forgetting.is_written(self.settled())
     }
 
     /// Whether the table is to be merged again: more of its deletes were forgotten than keys are left.

@@ -1,6 +1,6 @@
-//! When deletes are forgotten, and when their space on disk is taken back.
+//! When deletes and expired values are forgotten, and when their space on disk is taken back.
 //!
-//! A delete is written down by one checkpoint and forgotten by a later one. A forgotten delete still takes space in the table until the
+//! A delete is written down by one checkpoint and forgotten by a later one. So is a value that expires. A forgotten delete still takes space in the table until the
 //! table is merged again, which takes about as long as the forgetting did.
 use turnbuckle_core::Hlc;
 
@@ -15,6 +15,8 @@ const LONGEST_RECLAIM_WAIT: u32 = 64;
 pub(crate) struct Forgetting {
     /// The clock when the last checkpoint began. The next checkpoint has deletes to forget once the settled time is later than this.
     behind: Hlc,
+    /// When the first delete or expired value in the table's index may be forgotten, as of the end of the last checkpoint. `None`: there is none.
+    first: Option<Hlc>,
     /// The number of deletes that were forgotten since the last merge of the table that freed space.
     forgotten: u64,
     /// The number of checkpoints until the table may be merged again. `reclaim_wait` is what it was after the last merge; 0 if that freed
@@ -29,12 +31,22 @@ impl Forgetting {
         self.behind = clock;
     }
 
+    /// A checkpoint is over. `first` is when the first delete or expired value that is written down may be forgotten.
+    pub fn end_checkpoint(&mut self, first: Option<Hlc>) {
+        self.first = first;
+    }
+
     /// Whether the next checkpoint can forget a delete, if everything up to `settled` may be forgotten.
     pub fn is_due(&self, settled: Hlc) -> bool {
         settled > self.behind
     }
 
-    /// The number of deletes that were forgotten now.
+    /// Whether the index of what was written down has a line that is due, if everything up to `settled` may be forgotten. The line may be stale.
+    pub fn is_written(&self, settled: Hlc) -> bool {
+        self.first.is_some_and(|first| first <= settled)
+    }
+
+    /// The number of deletes and expired values that were forgotten now.
     pub fn forgot(&mut self, deletes: u64) {
         self.forgotten += deletes;
     }

@@ -88,13 +88,13 @@ impl<M: Meta> OpenRow<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Hlc, ReplicaId, VersionId};
+    use turnbuckle_core::{Content, Hlc, ReplicaId, VersionId};
 
     fn version(at: u64) -> Version<()> {
         let replica = ReplicaId(0);
         Version {
             id: VersionId { at: Hlc(at), replica },
-            value: None,
+            content: Content::DELETE,
             meta: (),
         }
     }

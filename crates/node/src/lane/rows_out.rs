@@ -78,7 +78,7 @@ impl<M: Meta> RowsOut<M> {
         self.is_read = page.next.is_none();
         self.cursor = page.next;
         for (key, chain) in page.rows {
-            // A delete has removed all older versions that are still here, except siblings.
+            // A delete has removed all older versions that are still here, except siblings. So has a value that expired.
             let deletes = chain
                 .iter()
                 .filter(|version| !M::SIBLINGS && may_be_forgotten(self.purpose, version));
@@ -129,9 +129,11 @@ fn is_asked(purpose: Purpose, replica: ReplicaId, id: VersionId) -> bool {
     }
 }
 
-fn may_be_forgotten<M>(purpose: Purpose, version: &Version<M>) -> bool {
+fn may_be_forgotten<M: Meta>(purpose: Purpose, version: &Version<M>) -> bool {
     match purpose {
         Purpose::Copy => false,
-        Purpose::Return(lost) => version.value.is_none() && version.id.at <= lost.forgettable,
+        Purpose::Return(lost) => version
+            .gone_at()
+            .is_some_and(|gone_at| gone_at <= lost.forgettable),
     }
 }

@@ -293,8 +293,8 @@ impl Abd {
                 at: cx.stamp(),
                 replica: cx.me.replica(),
             };
-            let value = value.clone();
-            open.version = Some(Version { id, value, meta: () });
+            let (content, meta) = (value.clone().into(), ());
+            open.version = Some(Version { id, content, meta });
         }
         open.phase = Phase::Store;
         open.answered = match keep(cx, open.request.key().clone(), open.version.clone()) {
@@ -310,7 +310,7 @@ impl Open {
     fn is_there(&self) -> bool {
         self.version
             .as_ref()
-            .is_some_and(|version| version.value.is_some())
+            .is_some_and(|version| !version.content.is_delete())
     }
 
     /// Whether the operation stamps a version of its own. A delete of a key without a value does not.
@@ -371,7 +371,7 @@ fn reply(cx: &mut Cx<'_>, open: Open) {
         true => PlainResponse::Written {
             existed: open.existed,
         },
-        false => PlainResponse::Value(open.version.and_then(|version| version.value)),
+        false => PlainResponse::Value(open.version.and_then(|version| version.content.stored().cloned())),
     };
     cx.reply(open.id, response, receipt);
 }

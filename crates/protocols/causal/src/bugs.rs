@@ -30,6 +30,13 @@ pub(crate) const WAITS_FOR_ONE_SITE: Bug = Bug::new(
     "a read at bounded(t) waits for news of one site, and misses a write of another one",
 );
 
+pub(crate) const EXPIRES_BY_ARRIVAL: Bug = Bug::new(
+    "expires_by_arrival",
+    "a value is shown for its span from when it arrives at a site, and so expires at a different time at each site",
+);
+pub(crate) const SHOWS_EXPIRED_VALUES: Bug =
+    Bug::new("shows_expired_values", "a value is shown after it has expired");
+
 /// The bugs that are planted. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {
@@ -51,6 +58,10 @@ pub struct Bugs {
     pub keeps_shown_while_taking_back: bool,
     /// A read at `bounded(t)` waits until one other site was heard, and not every one.
     pub waits_for_one_site: bool,
+    /// A value that arrives from another site expires after its span from then on.
+    pub expires_by_arrival: bool,
+    /// Reads do not look at whether a value has expired.
+    pub shows_expired_values: bool,
 }
 
 impl Bugs {
@@ -76,6 +87,8 @@ impl Bugs {
             "answers_before_a_copy" => &mut self.answers_before_a_copy,
             "keeps_shown_while_taking_back" => &mut self.keeps_shown_while_taking_back,
             "waits_for_one_site" => &mut self.waits_for_one_site,
+            "expires_by_arrival" => &mut self.expires_by_arrival,
+            "shows_expired_values" => &mut self.shows_expired_values,
             _ => return None,
         })
     }

@@ -324,8 +324,8 @@ impl Change {
         let id = version(self.at, self.replica).unwrap_or_default();
         let puts = self.effects.into_iter().filter(|effect| effect.puts);
         puts.map(move |effect| {
-            let (value, meta) = (effect.value, Index(index));
-            (Key(effect.key), Version { id, value, meta })
+            let (content, meta) = (effect.value.into(), Index(index));
+            (Key(effect.key), Version { id, content, meta })
         })
     }
 
@@ -408,7 +408,7 @@ mod tests {
         let responses = change.responses();
         for (key, version) in change.into_versions(7) {
             assert_eq!(version.id, stamp(at));
-            let (id, value) = (Some(version.id), version.value);
+            let (id, value) = (Some(version.id), version.content.stored().cloned());
             rows.insert(key, Found { id, value });
         }
         responses

@@ -231,7 +231,7 @@ impl Dacian {
         let newest = request.work.keys().next().and_then(|key| cx.chain(key));
         let newest = newest.map(|chain| chain.newest());
         let (version, value) = match newest {
-            Some(newest) => (Some(newest.id), newest.value.clone()),
+            Some(newest) => (Some(newest.id), newest.content.stored().cloned()),
             None => (None, None),
         };
         // After a full copy a row may be newer than what is applied.

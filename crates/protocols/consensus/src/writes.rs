@@ -91,7 +91,7 @@ impl Dacian {
         let newest = cx.chain(key).map(|chain| chain.newest());
         change::Found {
             id: newest.map(|newest| newest.id),
-            value: newest.and_then(|newest| newest.value.clone()),
+            value: newest.and_then(|newest| newest.content.stored().cloned()),
         }
     }
 
@@ -187,7 +187,7 @@ fn client_of(cx: &Cx<'_>, id: RequestId, at: Proposed) -> Client {
 /// The leader takes note of what an entry will put.
 pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, change: Change) {
     for (key, version) in change.into_versions(index) {
-        let (id, value) = (version.id, version.value);
+        let (id, value) = (version.id, version.content.stored().cloned());
         ahead.insert(key, Ahead { index, id, value });
     }
 }

@@ -120,7 +120,7 @@ impl Conflicts for LastWriterWins {
     }
 
     fn deletes_nothing(here: Here<'_, Self>, _: Option<&PutOptions>, _: Hlc) -> bool {
-        here.is_none_or(|chain| chain.newest().value.is_none())
+        here.is_none_or(|chain| chain.newest().content.is_delete())
     }
 
     fn known(here: Here<'_, Self>) -> VersionId {
@@ -178,8 +178,8 @@ impl Conflicts for LastWriterWins {
 
     fn version(stored: Stored) -> Option<Version<Copies>> {
         let meta = Copies(stored.copies as u8);
-        let Version { id, value, .. } = stored.version.version()?;
-        Some(Version { id, value, meta })
+        let Version { id, content, .. } = stored.version.version()?;
+        Some(Version { id, content, meta })
     }
 
     fn has_siblings(_: Here<'_, Self>) -> bool {
@@ -187,7 +187,7 @@ impl Conflicts for LastWriterWins {
     }
 
     fn response(_: &QuorumConfig, here: Here<'_, Self>, _: &PlainRequest) -> PlainResponse {
-        PlainResponse::Value(here.and_then(|chain| chain.newest().value.clone()))
+        PlainResponse::Value(here.and_then(|chain| chain.newest().content.stored().cloned()))
     }
 }
 
@@ -197,9 +197,9 @@ pub(crate) fn stored_of<M>(
     copies: Copies,
     replaces: Vec<crate::message::Entry>,
 ) -> Stored {
-    let (id, value, meta) = (version.id, version.value.clone(), ());
+    let (id, content, meta) = (version.id, version.content.clone(), ());
     Stored {
-        version: VersionRecord::new(Some(&Version { id, value, meta })),
+        version: VersionRecord::new(Some(&Version { id, content, meta })),
         copies: u32::from(copies.0),
         replaces,
     }

@@ -1,7 +1,8 @@
 //! The messages between replicas, and what is kept with each version.
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Hlc, Meta, Record, ReplicaId, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire,
+    BadFrame, Content, Hlc, Meta, Record, ReplicaId, ReplicaSet, Vector, Version, VersionId, VersionRecord,
+    Wire,
 };
 use turnbuckle_streams::MarkRecord;
 
@@ -241,7 +242,7 @@ impl Found {
 pub(crate) fn name_of(id: VersionId) -> VersionRecord {
     VersionRecord::new(Some(&Version {
         id,
-        value: None,
+        content: Content::DELETE,
         meta: (),
     }))
 }

@@ -313,7 +313,7 @@ impl<C: Conflicts> Quorum<C> {
         let lacking = C::lacking(cx.chain(key), known);
         let lacking: Vec<_> = lacking.filter(|version| self.may_be_lacking(version)).collect();
         let is_late = lacking.iter().any(|version| self.is_overdue(cx, version));
-        let values = lacking.iter().filter_map(|version| version.value.as_ref());
+        let values = lacking.iter().filter_map(|version| version.content.stored());
         let bytes: usize = values.map(|value| value.len()).sum();
         if is_late && (bytes <= MAX_REPAIR_BYTES || lacking.len() == 1) {
             let versions = lacking.into_iter().map(C::stored).collect();
@@ -416,7 +416,7 @@ impl<C: Conflicts> Quorum<C> {
             (false, Some((_, stored))) => Shown {
                 version: Some(stored.id),
                 has_siblings: false,
-                response: PlainResponse::Value(stored.value),
+                response: PlainResponse::Value(stored.content.stored().cloned()),
             },
             (false, None) => self.shown_here(cx, &read.request),
         };

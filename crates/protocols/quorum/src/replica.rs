@@ -614,14 +614,14 @@ fn unknown<C: Conflicts>(operation: &PlainRequest) -> Option<String> {
 pub(crate) fn deleted_here<C: Conflicts>(cx: &Cx<'_, C>, key: &Key) -> Option<VersionId> {
     let newest = cx.chain(key).map(|chain| chain.newest());
     newest
-        .filter(|newest| newest.value.is_none())
+        .filter(|newest| newest.content.is_delete())
         .map(|newest| newest.id)
 }
 
 /// The newest version of a key here, and its value.
 pub(crate) fn newest_here<C: Conflicts>(cx: &Cx<'_, C>, key: &Key) -> (Option<VersionId>, Option<Bytes>) {
     let newest = cx.chain(key).map(|chain| chain.newest());
-    let value = newest.and_then(|newest| newest.value.clone());
+    let value = newest.and_then(|newest| newest.content.stored().cloned());
     (newest.map(|newest| newest.id), value)
 }
 

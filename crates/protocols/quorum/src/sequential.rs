@@ -46,7 +46,7 @@ use crate::{
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{
-    Freshness, Hlc, Key, Level, Micros, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet,
+    Content, Freshness, Hlc, Key, Level, Micros, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet,
     RequestId, Version, VersionId,
 };
 use turnbuckle_streams::Mark;
@@ -101,7 +101,7 @@ struct Replaced {
 
 /// What a version takes in memory.
 fn bytes_of(version: &Version<()>) -> usize {
-    VERSION_BYTES + version.value.as_ref().map_or(0, Bytes::len)
+    VERSION_BYTES + version.content.stored().map_or(0, Bytes::len)
 }
 
 impl Replaced {
@@ -167,7 +167,7 @@ impl Order {
         if version.id > kept.newest {
             let replaced = Version {
                 id: here.map_or(kept.newest, |here| here.id),
-                value: here.and_then(|here| here.value.clone()),
+                content: here.map_or(Content::DELETE, |here| here.content.clone()),
                 meta: (),
             };
             kept.insert(kept.older.len(), replaced);
@@ -178,9 +178,8 @@ impl Order {
             && (place > 0 || kept.is_complete || self.guesses_the_past)
         {
             // The buffer that it came in is not kept.
-            let value = version.value.as_deref().map(Bytes::copy_from_slice);
-            let (id, meta) = (version.id, ());
-            kept.insert(place, Version { id, value, meta });
+            let (id, content, meta) = (version.id, version.content.clone().compact(), ());
+            kept.insert(place, Version { id, content, meta });
         }
         kept.drop_before(self.horizon);
         let key = Key(Bytes::copy_from_slice(key.as_ref()));
@@ -305,7 +304,7 @@ impl<C: Conflicts> Quorum<C> {
             return self.wait_for_cut(cx, id, request, position);
         }
         let newest = cx.chain(request.operation.key()).map(|chain| chain.newest());
-        if newest.is_some_and(|newest| newest.value.is_some()) {
+        if newest.is_some_and(|newest| !newest.content.is_delete()) {
             let since = cx.now.monotonic.since(cx.waited);
             return self.begin_write(cx, id, request.operation, since);
         }
@@ -360,7 +359,7 @@ impl<C: Conflicts> Quorum<C> {
     fn replaced(&self, kept: &Replaced, cut: Hlc) -> Result<(Option<VersionId>, Option<Bytes>), Hlc> {
         let version = kept.at(cut)?;
         let id = version.map(|version| version.id);
-        Ok((id, version.and_then(|version| version.value.clone())))
+        Ok((id, version.and_then(|version| version.content.stored().cloned())))
     }
 
     /// A version is about to be put into the store.
@@ -418,7 +417,7 @@ mod tests {
                 at: Hlc(at),
                 replica: ReplicaId(0),
             },
-            value: value.map(|value| Bytes::from_static(value.as_bytes())),
+            content: value.map(|value| Bytes::from_static(value.as_bytes())).into(),
             meta: (),
         }
     }
@@ -523,7 +522,7 @@ mod tests {
         order.advance(later + KEEP + KEEP + KEEP, Hlc(300));
         assert_eq!((order.keys.len(), order.by_newest.len(), order.bytes), (0, 0, 0));
         let large = Version {
-            value: Some(Bytes::from(vec![0; 1 << 20])),
+            content: Bytes::from(vec![0; 1 << 20]).into(),
             ..version(400, None)
         };
         let mut here = None;

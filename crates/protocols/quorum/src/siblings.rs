@@ -119,7 +119,7 @@ impl Wire for Dotted {
 
 fn bytes_of<'a>(versions: impl Iterator<Item = &'a Version<Dotted>>) -> usize {
     versions
-        .map(|version| version.value.as_ref().map_or(0, Bytes::len))
+        .map(|version| version.content.stored().map_or(0, Bytes::len))
         .sum()
 }
 
@@ -182,11 +182,11 @@ impl Conflicts for KeepSiblings {
 
     fn deletes_nothing(here: Here<'_, Self>, options: Option<&PutOptions>, shown: Hlc) -> bool {
         match options.and_then(|options| options.replaces.as_ref()) {
-            None => all(here).all(|version| version.value.is_none()),
+            None => all(here).all(|version| version.content.is_delete()),
             // What it covers and is not here may be on its way.
             Some(context) => {
                 let is_covered = |version: &Version<Dotted>| context.covers_id(version.id);
-                let has_value = |version: &Version<Dotted>| version.value.is_some();
+                let has_value = |version: &Version<Dotted>| !version.content.is_delete();
                 let known = Self::known(here);
                 let is_known = |(replica, at)| at <= known.at(replica).max(shown);
                 context.entries().all(is_known)
@@ -269,25 +269,25 @@ impl Conflicts for KeepSiblings {
             copies: Copies(stored.copies as u8),
             replaces: context_in(&stored.replaces),
         };
-        let Version { id, value, .. } = stored.version.version()?;
-        Some(Version { id, value, meta })
+        let Version { id, content, .. } = stored.version.version()?;
+        Some(Version { id, content, meta })
     }
 
     fn has_siblings(here: Here<'_, Self>) -> bool {
-        all(here).skip(1).any(|version| version.value.is_some())
+        all(here).skip(1).any(|version| !version.content.is_delete())
     }
 
     fn response(config: &QuorumConfig, here: Here<'_, Self>, request: &PlainRequest) -> PlainResponse {
         match request {
             PlainRequest::Siblings(..) => {
-                let versions = all(here).map(|version| (version.id, version.value.clone()));
+                let versions = all(here).map(|version| (version.id, version.content.stored().cloned()));
                 let mut siblings = Siblings::new(Self::known(here), versions);
                 if config.bugs.shows_one_sibling {
                     siblings.versions.truncate(1);
                 }
                 PlainResponse::Siblings(Box::new(siblings))
             }
-            _ => PlainResponse::Value(here.and_then(|chain| chain.newest().value.clone())),
+            _ => PlainResponse::Value(here.and_then(|chain| chain.newest().content.stored().cloned())),
         }
     }
 }
@@ -310,8 +310,8 @@ mod tests {
             copies: Copies(1),
             replaces,
         };
-        let value = Some(Bytes::from_static(b"v"));
-        Version { id, value, meta }
+        let content = Bytes::from_static(b"v").into();
+        Version { id, content, meta }
     }
 
     fn ids(chain: &Chain<Dotted>) -> BTreeSet<VersionId> {
@@ -432,7 +432,7 @@ mod tests {
         assert!(meta(&chain, Some(Vector::of(id(0, 1)))).is_ok());
         assert!(meta(&chain, None).is_ok());
         let large = Version {
-            value: Some(vec![0; MAX_BYTES + 1].into()),
+            content: Bytes::from(vec![0; MAX_BYTES + 1]).into(),
             ..version(id(0, 3), KeepSiblings::known(Some(&chain)))
         };
         chain.insert(large);

@@ -77,7 +77,7 @@ impl<C: Conflicts> Quorum<C> {
         let newest = here.map(|chain| chain.newest());
         // A delete that finds nothing does not come here.
         let is_delete = matches!(request, PlainRequest::Put(_, None, ..));
-        let existed = is_delete || newest.is_some_and(|newest| newest.value.is_some());
+        let existed = is_delete || newest.is_some_and(|newest| !newest.content.is_delete());
         let newest = newest.map(|newest| newest.id.at).unwrap_or_default();
         let meta = match C::meta(&self.config, here, &request, needed as u8) {
             Ok(meta) => meta,
@@ -98,7 +98,7 @@ impl<C: Conflicts> Quorum<C> {
         self.marks.stamped(version.at);
         let stored = Version {
             id: version,
-            value,
+            content: value.into(),
             meta,
         };
         self.keep_replaced(cx, &key, &stored);

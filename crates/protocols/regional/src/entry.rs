@@ -221,7 +221,8 @@ impl Entry {
         match self.work {
             Some(Work::Write(write)) if write.finds_nothing => None,
             Some(Work::Write(Write { key, value, .. })) => {
-                let version = Version { id, value, meta: () };
+                let (content, meta) = (value.into(), ());
+                let version = Version { id, content, meta };
                 Some((Key::from(key), version))
             }
             _ => None,

@@ -13,7 +13,7 @@ impl Nukv {
         }
         let newest = cx.chain(request.work.key()).map(|chain| chain.newest());
         let (version, value) = match newest {
-            Some(newest) => (Some(newest.id), newest.value.clone()),
+            Some(newest) => (Some(newest.id), newest.content.stored().cloned()),
             None => (None, None),
         };
         let (epoch, floor) = self.needs_of(version);

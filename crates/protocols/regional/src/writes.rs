@@ -81,7 +81,7 @@ impl Nukv {
     /// What the key has at the end of the leader's log: its newest version, and whether that has a value.
     fn found(&self, cx: &Cx<'_>, key: &Key) -> Option<(VersionId, bool)> {
         let newest = cx.chain(key).map(|chain| chain.newest());
-        let there = newest.map(|newest| (newest.id, newest.value.is_some()));
+        let there = newest.map(|newest| (newest.id, !newest.content.is_delete()));
         let ahead = self.ahead.get(key).map(|ahead| (ahead.id, ahead.has_value));
         there.max(ahead)
     }

@@ -117,19 +117,23 @@ fn expiry(call: &Call<'_>, place: usize) -> Result<Option<(Expiry, usize)>, Refu
 }
 
 /// The unit of an expiry's number.
-#[derive(Clone, Copy)]
-pub(super) enum Unit {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
     Seconds,
     Millis,
 }
 
 impl Unit {
-    /// The argument as a time or a span: more than 0, and small enough for microseconds.
-    pub(super) fn micros(self, call: &Call<'_>, place: usize, command: &str) -> Result<Micros, Refusal> {
-        let micros_of_one = match self {
+    pub(crate) fn micros_of_one(self) -> u64 {
+        match self {
             Unit::Seconds => 1_000_000,
             Unit::Millis => 1_000,
-        };
+        }
+    }
+
+    /// The argument as a time or a span: more than 0, and small enough for microseconds.
+    pub(super) fn micros(self, call: &Call<'_>, place: usize, command: &str) -> Result<Micros, Refusal> {
+        let micros_of_one = self.micros_of_one() as i64;
         let max = i64::MAX / micros_of_one;
         match call.integer(place)? {
             number if (1..=max).contains(&number) => Ok(Micros((number * micros_of_one) as u64)),

@@ -16,7 +16,7 @@ pub(super) fn check(name: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-const NO_STEP: &str = "read the value, and write it with SET .. IF VERSION or between WATCH and EXEC, which keyspaces of kind dacian take";
+const NO_STEP: &str = "read the value, and write it with SET .. IF VERSION or between WATCH and EXEC, which keyspaces of kind consensus take";
 const STRINGS_ONLY: &str = "values are strings; there are no other types";
 
 const UNSUPPORTED: [(&[&str], &str); 10] = [
@@ -25,19 +25,8 @@ const UNSUPPORTED: [(&[&str], &str); 10] = [
         "this command is about the internals of Redis, and those of Turnbuckle differ",
     ),
     (
-        &[
-            "EXPIRE",
-            "EXPIREAT",
-            "EXPIRETIME",
-            "GETEX",
-            "PERSIST",
-            "PEXPIRE",
-            "PEXPIREAT",
-            "PEXPIRETIME",
-            "PTTL",
-            "TTL",
-        ],
-        "no keyspace shows or changes the expiry of a value that is already written",
+        &["EXPIRE", "EXPIREAT", "GETEX", "PERSIST", "PEXPIRE", "PEXPIREAT"],
+        "no keyspace changes the expiry of a value that is already written; SET it with EX, PX, EXAT or PXAT",
     ),
     (&["COPY", "RENAME", "RENAMENX", "SETBIT"], NO_STEP),
     (
@@ -66,7 +55,7 @@ const UNSUPPORTED: [(&[&str], &str); 10] = [
             "FUNCTION",
             "SCRIPT",
         ],
-        "no keyspace has scripts; keyspaces of kind dacian have transactions: WATCH, MULTI, EXEC",
+        "no keyspace has scripts; keyspaces of kind consensus have transactions: WATCH, MULTI, EXEC",
     ),
     (
         &[

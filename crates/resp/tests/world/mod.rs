@@ -17,6 +17,8 @@ use turnbuckle_resp::{
 pub struct World {
     maps: BTreeMap<String, BTreeMap<Key, (Bytes, VersionId)>>,
     kept: Kept,
+    /// When values expire, in the keyspace that takes an expiry.
+    untils: BTreeMap<Key, Micros>,
     doors: BTreeMap<DoorId, Door>,
     opened: u64,
     writes: u64,
@@ -46,8 +48,11 @@ struct Door {
 /// The versions of keys that no write has replaced, in the keyspace that keeps them.
 type Kept = BTreeMap<Key, Vec<(VersionId, Option<Bytes>)>>;
 
-/// A keyspace that takes conditions and expiry, computes values and has transactions. Values do not expire in it: there is no time here.
+/// A keyspace that takes conditions and expiry, computes values and has transactions. Time stands still: a value whose time has not passed never expires.
 const ORDERED: &str = "ordered";
+
+/// The time.
+const NOW: Micros = Micros(1_785_000_000_123_456);
 
 pub const KEYSPACES: [(&str, &[Level]); 3] = [
     ("causal", &[Level::Causal, Level::Eventual]),
@@ -153,6 +158,7 @@ impl World {
             staleness: None,
             clock_bound: Micros(250),
             siblings: false,
+            until: None,
             proof: turnbuckle_core::Proof::Plain,
         };
         let answer = match operation {
@@ -164,6 +170,7 @@ impl World {
                 receipt.staleness = Some(Micros(40_000));
                 let found = map.get(&key);
                 receipt.version = found.map(|(_, version)| *version);
+                receipt.until = self.untils.get(&key).copied().filter(|_| keyspace == ORDERED);
                 Answer::Value(found.map(|(value, _)| value.clone()))
             }
             Operation::Put {
@@ -213,7 +220,16 @@ impl World {
                     None => kept.clear(),
                 }
                 kept.insert(0, (version, value.as_deref().map(Bytes::copy_from_slice)));
-                match value {
+                let previous = self.untils.remove(&key);
+                let until = self
+                    .options
+                    .expiry
+                    .and_then(|expiry| expiry.deadline(NOW, previous));
+                receipt.until = until.filter(|_| value.is_some());
+                if let Some(until) = receipt.until {
+                    self.untils.insert(key.compact(), until);
+                }
+                match value.filter(|_| until.is_none_or(|until| until > NOW)) {
                     Some(value) => map.insert(key.compact(), (Bytes::copy_from_slice(&value), version)),
                     None => map.remove(&key),
                 };
@@ -394,7 +410,7 @@ impl Backend for World {
     }
 
     fn wall_time(&self) -> Micros {
-        Micros(1_785_000_000_123_456)
+        NOW
     }
 
     fn site_name(&self, site: SiteId) -> &str {

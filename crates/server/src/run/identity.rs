@@ -12,7 +12,7 @@ use turnbuckle_core::Members;
 
 /// The version of the directory's format. Each change to what is found again in log or tables must change it. Otherwise an older directory would be
 /// taken for an empty one.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// What must be the same each time the directory is opened. It determines where keys are placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -435,11 +435,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("node.json");
         for (text, found) in [
-            ("{\"format\": 3}", "found format 3, of another release"),
-            ("{\"format\": 5}", "found format 5, of another release"),
+            ("{\"format\": 4}", "found format 4, of another release"),
+            ("{\"format\": 6}", "found format 6, of another release"),
             ("{", "EOF"),
             ("", "EOF"),
-            ("{\"format\": 4}", "missing field"),
+            ("{\"format\": 5}", "missing field"),
         ] {
             fs::write(&file, text).unwrap();
             let error = check(directory.path(), &config("shop", 4), NodeId(0), 9)

@@ -28,7 +28,13 @@ impl Judge {
                 let has_value = unmet.has_value;
                 self.refused(id, key, value.as_ref());
                 self.check_condition(id, record, false, has_value, receipt.version);
+                if let Some(version) = receipt.version {
+                    self.note_until(key, version, receipt.until, at);
+                }
                 match (&unmet.value, receipt.version) {
+                    (None, Some(version)) if !has_value && receipt.until.is_some() => {
+                        self.nothing_read(seen, version, receipt.until);
+                    }
                     (Some(there), version) => self.value_read(seen, there, version),
                     (None, Some(version)) => {
                         self.know(key, version, has_value, None, at);

@@ -10,6 +10,8 @@ pub enum Excuse {
     LevelEventual,
     /// A clock had been outside the bound that its node believes in.
     Clock,
+    /// A node that is away may have seen a clock that was ahead of true time.
+    NodeAway,
     /// A power loss may have taken what is missing.
     PowerLoss,
     /// Only a write whose outcome is unknown explains it, or it shows such a write, whose version is unknown.
@@ -22,6 +24,7 @@ impl Excuse {
         match self {
             Excuse::LevelEventual => "level eventual",
             Excuse::Clock => "clock out of bound",
+            Excuse::NodeAway => "node away",
             Excuse::PowerLoss => "power loss",
             Excuse::UnknownOutcome => "write of unknown outcome",
         }

@@ -53,6 +53,10 @@ pub(super) struct OfKey {
     pub acknowledged: Vec<Acknowledged>,
     pub values: BTreeMap<VersionId, Known>,
     pub deletes: BTreeMap<VersionId, Known>,
+    /// When each version expires, as receipts say. Only where values may expire.
+    pub until: BTreeMap<VersionId, Option<Micros>>,
+    /// No node's clock has passed this time when the answer at hand was given: what expires later was not seen to be expired.
+    pub clocks: Micros,
     /// Deletes that were asked for and not answered, and when they were asked for. They may have happened.
     pub open_deletes: BTreeMap<OperationId, Micros>,
     /// The number of writes of values whose version is not known.
@@ -107,15 +111,28 @@ impl OfKey {
         self.values.keys().chain(self.deletes.keys()).copied()
     }
 
-    /// Whether a version is a delete, or is older than one.
-    pub fn is_deleted(&self, version: VersionId) -> bool {
-        self.deletes.range(version..).next().is_some()
+    /// Whether a version is a delete or has expired by now, or is older than one that is or has.
+    pub fn is_deleted(&self, version: VersionId, now: Micros) -> bool {
+        let mut from = self.deletes.range(version..);
+        from.any(|(version, _)| self.is_gone(*version, now))
+    }
+
+    /// Whether a version is a value that some clock may have seen expired.
+    fn has_expired(&self, version: VersionId) -> bool {
+        let until = self.until.get(&version).copied().flatten();
+        until.is_some_and(|until| until <= self.clocks)
+    }
+
+    /// Whether readers at this time see no value of a version, which is a delete or expires at some time.
+    fn is_gone(&self, version: VersionId, now: Micros) -> bool {
+        let until = self.until.get(&version).copied().flatten();
+        until.is_none_or(|until| until <= now)
     }
 
     /// The oldest known delete that a floor admits.
     fn delete_from(&self, floor: Floor) -> Option<VersionId> {
         let mut from = self.deletes.range(floor.version..);
-        from.find(|(version, _)| floor.admits(**version))
+        from.find(|(version, _)| floor.admits(**version) && self.is_gone(**version, self.clocks))
             .map(|(&version, _)| version)
     }
 
@@ -148,7 +165,9 @@ impl OfKey {
                 self.delete_from(floor).map(Floor::at_least)
             }
             // At least a delete of that value.
-            (Shown::Nothing { .. }, Some(floor)) if self.values.contains_key(&floor.version) => {
+            (Shown::Nothing { .. }, Some(floor))
+                if self.values.contains_key(&floor.version) && !self.has_expired(floor.version) =>
+            {
                 Some(Floor::above(floor.version))
             }
             (Shown::Nothing { .. }, floor) => floor,
@@ -163,8 +182,9 @@ impl OfKey {
             return None;
         }
         let candidates = self.deletes.range(floor.version..);
-        let mut candidates =
-            candidates.filter(|(version, known)| floor.admits(**version) && known.begun <= over);
+        let mut candidates = candidates.filter(|(version, known)| {
+            floor.admits(**version) && known.begun <= over && self.is_gone(**version, self.clocks)
+        });
         let only = candidates.next().map(|(&version, _)| version);
         only.filter(|_| candidates.next().is_none())
     }

@@ -1,5 +1,6 @@
 //! False histories: each breaks one rule, and the judge must say so. Each test also has the nearest true history.
 mod conditions;
+mod expiry;
 
 use super::*;
 use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route};
@@ -88,6 +89,18 @@ impl Court {
 
     /// The answer, with a receipt that names a version and claims a staleness.
     fn tell(&mut self, id: OperationId, answer: Answer, version: Option<VersionId>, staleness: Option<u64>) {
+        self.tell_all(id, answer, version, staleness, None);
+    }
+
+    /// The same, with when the value expires.
+    fn tell_all(
+        &mut self,
+        id: OperationId,
+        answer: Answer,
+        version: Option<VersionId>,
+        staleness: Option<u64>,
+        until: Option<Micros>,
+    ) {
         self.now = self.now + Micros(1_000);
         let record = &mut self.records[id.0];
         let site = record.node.0;
@@ -101,6 +114,7 @@ impl Court {
             staleness: staleness.map(Micros),
             clock_bound: Micros(1),
             siblings: false,
+            until,
             proof: Proof::Plain,
         };
         record.returned = Some((self.now, (answer, Some(receipt))));

@@ -190,6 +190,7 @@ impl<S: Session> World<S> {
                 _ => None,
             };
             let ahead = ahead.and_then(|(server, key)| self.seen_to_be_ahead(server, &key));
+            self.look_at_newest_clock(id);
             let record = self.history.get(id);
             self.judge.returned(id, record, site, ahead);
             let (node, client) = (record.node, record.client);
@@ -200,6 +201,16 @@ impl<S: Session> World<S> {
             }
             self.over.push(id);
         }
+    }
+
+    /// Tells the judge the newest clock of any node, if the answer may be right only by a clock that is ahead of true time.
+    fn look_at_newest_clock(&mut self, id: OperationId) {
+        let is_early = self.judge.may_be_early(self.history.get(id));
+        let clock = is_early.then(|| {
+            let all_run = self.nodes().all(|node| self.is_running(node));
+            all_run.then(|| self.stamped())
+        });
+        self.judge.look_at_newest_clock(clock);
     }
 
     /// Adds an answer to the checksum, all of it.

@@ -27,7 +27,7 @@ impl<S: Session> World<S> {
         );
         let survives =
             |server, key: &Key, version, is_deleted| self.survives(node, server, key, version, is_deleted);
-        judge.look_at_spared(survives);
+        judge.look_at_spared(self.time, survives);
         for server in self.servers_of(node) {
             let of_site = ServerId { member: 0, ..server };
             let stamping = match S::Protocol::DESCRIPTOR.agrees_by_site {
@@ -115,7 +115,7 @@ impl<S: Session> World<S> {
         let keyspace = process.keyspaces.get(&keyspace_of(&self.options, key))?;
         keyspace.inspect(server, |protocol, store| {
             let versions = |chain: &Chain<_>| {
-                let versions = chain.iter().map(|known| (known.id, known.value.is_some()));
+                let versions = chain.iter().map(|known| (known.id, !known.content.is_delete()));
                 versions.collect::<Vec<_>>()
             };
             let found = if store.is_resident(key.as_ref()) {

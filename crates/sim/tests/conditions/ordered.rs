@@ -7,14 +7,14 @@
 //!   client <-PlainResponse-- replica b <-Message: response-------+
 //! ```
 //!
-//! An expired value is deleted by the next operation on its key. A request whose message is lost is never answered: the gateway's deadline
+//! The replica that orders judges by its clock whether a value has expired. A request whose message is lost is never answered: the gateway's deadline
 //! ends it.
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Bug, Chain, Context, Descriptor, Key, Level, Levels, Micros, Parameter, PlainProtocol, PlainRequest,
-    PlainResponse, PlainSession, Protocol, PutOptions, Receipt, Record, Recovered, Replication, RequestId,
-    ServerId, SiteId, Topology, Unmet, Version, VersionId, VersionRecord, Wire,
+    Bug, Chain, Content, Context, Descriptor, Key, Level, Levels, Micros, Parameter, PlainProtocol,
+    PlainRequest, PlainResponse, PlainSession, Protocol, PutOptions, Receipt, Record, Recovered, Replication,
+    RequestId, ServerId, SiteId, Topology, Unmet, Version, VersionId, VersionRecord, Wire,
 };
 
 /// How long an operation waits for its turn.
@@ -89,19 +89,6 @@ impl Record for Message {
     }
 }
 
-/// When a value expires, in microseconds since 1970.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Expires {
-    #[prost(uint64, optional, tag = "1")]
-    at: Option<u64>,
-}
-
-impl turnbuckle_core::Meta for Expires {}
-
-impl Record for Expires {
-    const WHAT: &'static str = "when a value expires";
-}
-
 /// A timer that continues an operation, named by the operation's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
@@ -122,47 +109,54 @@ fn encoded(value: &impl Wire) -> Bytes {
 /// The state that an operation finds at its key.
 struct There {
     value: Option<Bytes>,
-    newest: Option<VersionId>,
+    newest: Option<Version<()>>,
     expires: Option<Micros>,
 }
 
 impl There {
-    /// A value that has expired is deleted first.
-    fn find(cx: &mut Cx<'_>, key: &Key) -> There {
-        let now = cx.now.wall.reading.0;
-        let newest = cx.chain(key).map(Chain::newest).cloned();
-        if newest
-            .as_ref()
-            .and_then(|version| version.meta.at)
-            .is_some_and(|at| at <= now)
-        {
-            let id = write(cx, key.clone(), None, Expires::default());
-            return There {
-                value: None,
-                newest: Some(id),
-                expires: None,
-            };
-        }
+    fn find(cx: &Cx<'_>, key: &Key) -> There {
+        let now = cx.read_time();
+        let newest = cx.chain(key).map(Chain::newest);
         There {
-            newest: newest.as_ref().map(|version| version.id),
-            expires: newest.as_ref().and_then(|version| version.meta.at).map(Micros),
-            value: newest.and_then(|version| version.value),
+            newest: newest.map(|version| named(version.id, version.content.until())),
+            expires: newest.and_then(|version| version.content.until()),
+            value: newest.and_then(|version| version.content.at(now).cloned()),
         }
     }
 
     fn meets(&self, options: &PutOptions) -> bool {
         let condition = options.condition;
-        condition.is_none_or(|condition| condition.holds(self.value.is_some(), self.newest))
+        condition.is_none_or(|condition| {
+            let newest = self.newest.as_ref().map(|version| version.id);
+            condition.holds(self.value.is_some(), newest)
+        })
     }
 }
 
-fn write(cx: &mut Cx<'_>, key: Key, value: Option<Bytes>, meta: Expires) -> VersionId {
+fn write(
+    cx: &mut Cx<'_>,
+    key: Key,
+    value: Option<Bytes>,
+    until: impl FnOnce(Micros) -> Option<Micros>,
+) -> Version<()> {
     let id = VersionId {
         at: cx.stamp(),
         replica: cx.me.replica(),
     };
-    cx.put(key, Version { id, value, meta });
-    id
+    let content = value.map_or(Content::DELETE, |value| Content::new(value, until(id.at.wall())));
+    let (until, meta) = (content.until(), ());
+    cx.put(key, Version { id, content, meta });
+    named(id, until)
+}
+
+/// The name of a version and when it expires, without its value.
+fn named(id: VersionId, until: Option<Micros>) -> Version<()> {
+    let content = until.map_or(Content::DELETE, |until| Content::new(Bytes::new(), Some(until)));
+    Version {
+        id,
+        content,
+        meta: (),
+    }
 }
 
 /// Carries out a put. Returns its answer, and the version that it wrote or found.
@@ -172,7 +166,7 @@ fn put(
     value: Option<Bytes>,
     options: &PutOptions,
     met_early: Option<bool>,
-) -> (PlainResponse, Option<VersionId>) {
+) -> (PlainResponse, Option<Version<()>>) {
     let there = There::find(cx, &key);
     let has_value = there.value.is_some();
     if !met_early.unwrap_or_else(|| there.meets(options)) {
@@ -180,14 +174,11 @@ fn put(
         let unmet = Unmet { has_value, value };
         return (PlainResponse::Unmet(Box::new(unmet)), there.newest);
     }
-    let expiry = options.expiry;
-    let expires = expiry.and_then(|expiry| expiry.deadline(cx.now.wall.reading, there.expires));
-    let meta = Expires {
-        at: expires.map(|at| at.0),
-    };
+    let previous = there.expires.filter(|_| has_value);
+    let until = |stamped| options.expiry?.deadline(stamped, previous);
     // A delete of a key without a value writes nothing.
     let version = match value.is_some() || has_value {
-        true => Some(write(cx, key, value, meta)),
+        true => Some(write(cx, key, value, until)),
         false => there.newest,
     };
     let response = match options.returns_previous {
@@ -240,8 +231,6 @@ impl Ordered {
         match asker {
             Asker::Client(id) => reply(cx, id, response, version),
             Asker::Replica(replica, number) => {
-                let (value, meta) = (None, ());
-                let version = version.map(|id| Version { id, value, meta });
                 let told = Told {
                     response: encoded(&response),
                     version: VersionRecord::new(version.as_ref()),
@@ -253,10 +242,11 @@ impl Ordered {
     }
 }
 
-fn reply(cx: &mut Cx<'_>, id: RequestId, response: PlainResponse, version: Option<VersionId>) {
+fn reply(cx: &mut Cx<'_>, id: RequestId, response: PlainResponse, version: Option<Version<()>>) {
     let receipt = Receipt {
         staleness: Some(Micros(0)),
-        ..cx.receipt(Level::Linearizable, version)
+        until: version.as_ref().and_then(|version| version.content.until()),
+        ..cx.receipt(Level::Linearizable, version.map(|version| version.id))
     };
     cx.reply(id, response, receipt);
 }
@@ -267,7 +257,7 @@ impl Protocol for Ordered {
     type Response = PlainResponse;
     type Message = Message;
     type Timer = Timer;
-    type Meta = Expires;
+    type Meta = ();
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
@@ -336,7 +326,7 @@ impl Protocol for Ordered {
                     PlainResponse::decode(told.response).expect("a replica answers what it can say");
                 let id = self.passed.remove(&message.number);
                 let id = id.expect("each request is answered once");
-                reply(cx, id, response, told.version.version().map(|version| version.id));
+                reply(cx, id, response, told.version.version());
             }
             None => {}
         }

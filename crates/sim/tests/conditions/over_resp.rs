@@ -147,7 +147,6 @@ fn a_keyspace_that_takes_no_options_refuses_at_its_door() {
             "SET k v GET",
             "does not return the value that a write replaces; that needs a keyspace with",
         ),
-        ("SET k v PX 10", "takes no expiry, and no protocol has expiry yet"),
     ] {
         let refused = clients.send(0, line);
         let expected = format!("-UNSUPPORTED the keyspace 'world' {why}");

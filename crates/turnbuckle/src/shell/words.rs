@@ -121,6 +121,12 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     if let Some(at) = claim.as_of.as_deref().and_then(|as_of| since(as_of, now_us)) {
         lines.push(format!("it shows the data as of {at} ago, and nothing newer"));
     }
+    if let Some(until_us) = claim.until_us {
+        lines.push(match until_us.checked_sub(now_us) {
+            Some(left) => format!("it expires in {}", span(left)),
+            None => format!("it expired {} ago", span(now_us - until_us)),
+        });
+    }
     let lists_them = command
         .first()
         .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"));

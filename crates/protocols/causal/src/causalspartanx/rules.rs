@@ -199,7 +199,7 @@ impl Rules for CausalSpartanXRules {
         stable.write_down_what_is_here(cx, &ds);
         let d = Version {
             id,
-            value: v,
+            content: v.into(),
             meta: ds,
         };
         let kept = cx.replicate(cx.others(), k.clone(), d); // lines 16, 18 and 19

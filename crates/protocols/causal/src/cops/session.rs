@@ -456,6 +456,7 @@ mod tests {
             staleness: None,
             clock_bound: Micros(0),
             siblings: false,
+            until: None,
             proof: turnbuckle_core::Proof::Plain,
         };
         let outcome = Outcome::Answered(response, receipt);

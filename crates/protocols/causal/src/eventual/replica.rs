@@ -1,9 +1,9 @@
 use crate::{Bugs, bugs};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, PlainRequest,
-    PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting,
-    Topology, Version, VersionId, Vitals,
+    Bounded, Bug, Content, Context, Descriptor, Expiry, Forgotten, Hlc, Key, Level, Micros, Now, Parameter,
+    PlainRequest, PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId,
+    Setting, Topology, Version, VersionId, Vitals,
 };
 use turnbuckle_streams::{Mark, Marks};
 
@@ -39,6 +39,7 @@ pub struct Eventual {
     keep_every: Micros,
     /// How far it is with every site: VV.
     marks: Marks,
+    bugs: Bugs,
 }
 
 /// When to wake up.
@@ -71,6 +72,7 @@ impl Protocol for Eventual {
         leaves_sites_out: true,
         tolerates_clock_steps: true,
         tolerates_old_directories: true,
+        takes_expiry: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[
@@ -90,6 +92,8 @@ impl Protocol for Eventual {
         bugs::FORGETS_DELETES_EARLY,
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::WAITS_FOR_ONE_SITE,
+        bugs::EXPIRES_BY_ARRIVAL,
+        bugs::SHOWS_EXPIRED_VALUES,
     ];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
@@ -113,6 +117,7 @@ impl Protocol for Eventual {
             patience: config.patience,
             keep_every: config.keep_every,
             marks: Marks::open(me, &topology, recovered, config.bugs.in_streams()),
+            bugs: config.bugs,
         }
     }
 
@@ -137,7 +142,10 @@ impl Protocol for Eventual {
         match request {
             PlainRequest::Get(key, Level::Bounded(bound)) => self.get_bounded(cx, id, key, bound),
             PlainRequest::Get(key, level) => self.get(cx, id, &key, level),
-            PlainRequest::Put(key, value, ..) => self.put(cx, id, key, value),
+            PlainRequest::Put(key, value, _, options) => {
+                let expiry = options.and_then(|options| options.expiry);
+                self.put(cx, id, key, value, expiry);
+            }
             // The gateway refuses it before.
             PlainRequest::Siblings(..) => self.refuse(cx, id, "this keyspace keeps no siblings".to_string()),
         }
@@ -159,9 +167,16 @@ impl Protocol for Eventual {
         cx: &mut Context<'_, Eventual>,
         from: ServerId,
         key: Key,
-        version: Version<()>,
+        mut version: Version<()>,
     ) {
         cx.observe(version.id.at);
+        if self.bugs.expires_by_arrival
+            && let Some(until) = version.content.until()
+        {
+            let until = cx.now.wall.reading + until.since(version.id.at.wall());
+            let value = version.content.stored().cloned().unwrap_or_default();
+            version.content = Content::new(value, Some(until));
+        }
         if from == cx.me {
             cx.replicate(cx.others(), key, version);
         } else {
@@ -235,12 +250,16 @@ impl Protocol for Eventual {
 
 impl Eventual {
     fn get(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: &Key, level: Level) {
+        let now = match self.bugs.shows_expired_values {
+            true => Hlc::ZERO,
+            false => cx.read_time(),
+        };
         let newest = cx.chain(key).map(|chain| chain.newest());
-        let (version, value) = (
-            newest.map(|newest| newest.id),
-            newest.and_then(|newest| newest.value.clone()),
-        );
-        let receipt = self.receipt(cx, level, version);
+        let value = newest.and_then(|newest| newest.content.at(now).cloned());
+        let receipt = Receipt {
+            until: newest.and_then(|newest| newest.content.until()),
+            ..self.receipt(cx, level, newest.map(|newest| newest.id))
+        };
         cx.reply(id, PlainResponse::Value(value), receipt);
     }
 
@@ -272,45 +291,53 @@ impl Eventual {
         cx.reply(id, PlainResponse::Refused(why), receipt);
     }
 
-    fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, value: Option<Bytes>) {
-        let newest = cx
-            .chain(&key)
-            .map(|chain| (chain.newest().id, chain.newest().value.is_some()));
-        let existed = newest.is_some_and(|(_, alive)| alive);
+    fn put(
+        &mut self,
+        cx: &mut Context<'_, Eventual>,
+        id: RequestId,
+        key: Key,
+        value: Option<Bytes>,
+        expiry: Option<Expiry>,
+    ) {
+        let now = cx.read_time();
+        let newest = cx.chain(&key).map(|chain| chain.newest());
+        let existed = newest.is_some_and(|newest| newest.content.at(now).is_some());
+        let (seen, previous) = (
+            newest.map(|newest| newest.id),
+            newest.and_then(|newest| newest.content.until()),
+        );
         if value.is_none() && !existed {
-            let version = newest.map(|(id, _)| id);
-            return self.written(cx, id, existed, version);
+            let receipt = Receipt {
+                until: previous,
+                ..self.receipt(cx, Level::Eventual, seen)
+            };
+            return cx.reply(id, PlainResponse::Written { existed }, receipt);
         }
         // The stamp is above the version that is here, even if a restart forgot that the clock had seen it.
-        if let Some((newest, _)) = newest {
-            cx.observe(newest.at);
+        if let Some(seen) = seen {
+            cx.observe(seen.at);
         }
         let version = VersionId {
             at: cx.stamp(),
             replica: self.me,
         };
         self.marks.stamped(version.at);
-        let kept = cx.replicate(
-            cx.others(),
-            key,
-            Version {
-                id: version,
-                value,
-                meta: (),
-            },
-        );
+        // By the stamp, not by the wall clock: a hybrid clock that is ahead of its wall clock would see it expire too early.
+        let until =
+            expiry.and_then(|expiry| expiry.deadline(version.at.wall(), previous.filter(|_| existed)));
+        let content = value.map_or(Content::DELETE, |value| Content::new(value, until));
+        let until = content.until();
+        let written = Version {
+            id: version,
+            content,
+            meta: (),
+        };
+        let kept = cx.replicate(cx.others(), key, written);
         assert!(kept, "a new stamp is above every version of its key");
-        self.written(cx, id, existed, Some(version));
-    }
-
-    fn written(
-        &self,
-        cx: &mut Context<'_, Eventual>,
-        id: RequestId,
-        existed: bool,
-        version: Option<VersionId>,
-    ) {
-        let receipt = self.receipt(cx, Level::Eventual, version);
+        let receipt = Receipt {
+            until,
+            ..self.receipt(cx, Level::Eventual, Some(version))
+        };
         cx.reply(id, PlainResponse::Written { existed }, receipt);
     }
 

@@ -180,7 +180,8 @@ impl Rules for GentleRainRules {
             at: self.clock.read(cx.now),
             replica: self.me,
         };
-        let mut d = Version { id, value, meta: () };
+        let (content, meta) = (value.into(), ());
+        let mut d = Version { id, content, meta };
         while !cx.replicate(cx.others(), k.clone(), d.clone()) {
             d.id.at = d.id.at.next();
         }

@@ -454,7 +454,7 @@ impl<R: Rules> TimedReplica<R> {
             get.view.is_newest() || self.rules.is_visible(&self.stable, d)
         });
         let version = d.map(|d| d.id);
-        let value = d.and_then(|d| d.value.clone());
+        let value = d.and_then(|d| d.content.stored().cloned());
         let past = d
             .filter(|_| !get.view.is_newest())
             .map_or(Vector::ZERO, R::past_of);
@@ -500,7 +500,7 @@ impl<R: Rules> TimedReplica<R> {
     fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put, deadline: Micros) {
         self.stable.raise(cx, R::stable_for(&put));
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
-        let existed = before.is_some_and(|d| d.value.is_some());
+        let existed = before.is_some_and(|d| !d.content.is_delete());
         // The answer to a delete tells whether there was a value, so the client has seen it: the delete depends on it.
         let seen = before.filter(|_| put.value.is_none() && !put.eventual);
         let is_local = seen.is_some_and(|d| d.id.replica == self.me.replica());
@@ -661,7 +661,7 @@ impl<R: Rules> TimedReplica<R> {
         Slice::Reply {
             snapshot,
             place,
-            value: d.and_then(|d| d.value.clone()),
+            value: d.and_then(|d| d.content.stored().cloned()),
             past: d.filter(|_| !eventual).map_or(Vector::ZERO, R::past_of), // line 23
             hidden,
             proves: cx.proves(),

@@ -255,6 +255,7 @@ mod tests {
             staleness: None,
             clock_bound: Micros(0),
             siblings: false,
+            until: None,
             proof: turnbuckle_core::Proof::Plain,
         };
         let rotx = Rotx {

@@ -235,11 +235,12 @@ impl Host {
         let states = self.node.status(self.clock.now());
         let keys = |name: &str| {
             let state = states.iter().find(|state| state.name == name);
-            state.map_or(0, |state| state.live_keys)
+            state.map_or((0, 0), |state| (state.live_keys, state.expiring_keys))
         };
         let numbered = self.config.keyspaces().filter_map(|(id, entry)| {
-            let keys = Some(keys(&entry.name)).filter(|&keys| keys > 0)?;
-            Some((self.config.db(id)?, format!("keys={keys},expires=0,avg_ttl=0")))
+            let (keys, expires) = Some(keys(&entry.name)).filter(|&(keys, _)| keys > 0)?;
+            let stats = format!("keys={keys},expires={expires},avg_ttl=0");
+            Some((self.config.db(id)?, stats))
         });
         let by_number: BTreeMap<u16, String> = numbered.collect();
         let lines = by_number.into_iter();

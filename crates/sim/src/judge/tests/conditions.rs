@@ -1,6 +1,6 @@
 //! Puts with options, and what their answers say.
 use super::*;
-use turnbuckle_core::{Condition, Expiry, PutOptions, Unmet};
+use turnbuckle_core::{Condition, PutOptions, Unmet};
 
 fn put_if(condition: Condition, value: &str) -> Operation {
     put("x", value).with(PutOptions {
@@ -84,23 +84,5 @@ fn the_value_before_is_read_and_the_put_is_acknowledged() {
         assert_eq!(court.broken(), broken, "{before:?}");
         court.judge.ends_with("a", &Key::from("x"), Some(version(2, 0)));
         assert!(court.broken().contains(&Rule::NothingLost));
-    }
-}
-
-#[test]
-fn a_value_that_may_have_expired_may_be_gone() {
-    for (expiry, broken) in [
-        (Some(Expiry::After(Micros(10))), vec![]),
-        (None, vec![Rule::NothingUndone]),
-    ] {
-        let mut court = Court::new(false);
-        let options = PutOptions {
-            expiry,
-            ..PutOptions::default()
-        };
-        let id = court.ask(0, 0, put("x", "1").with(options));
-        court.tell(id, Answer::Written { existed: false }, Some(version(1, 0)), None);
-        court.gets(0, 0, "x", None, None);
-        assert_eq!(court.broken(), broken, "{expiry:?}");
     }
 }

@@ -99,7 +99,7 @@ impl Cops {
         let (found, hidden) = Cops::look(cx.chain(&key), |id| view.is_newest() || self.is_visible(id));
         let version = found.map(|version| version.id);
         let response = Response::Value {
-            value: found.and_then(|version| version.value.clone()),
+            value: found.and_then(|version| version.content.stored().cloned()),
             everywhere: version.is_some_and(|id| self.everywhere.covers_id(id)),
         };
         cx.reply(id, response, self.receipt(cx, view.level(), version, hidden));
@@ -122,7 +122,7 @@ impl Cops {
         let chain = cx.chain(&key);
         let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
         let (before, hidden) = Cops::look(chain, |id| self.is_visible(id));
-        let existed = before.is_some_and(|version| version.value.is_some());
+        let existed = before.is_some_and(|version| !version.content.is_delete());
         let before = before.map(|version| version.id);
         if value.is_none() && !existed {
             let everywhere = before.is_some_and(|id| self.everywhere.covers_id(id));
@@ -142,7 +142,7 @@ impl Cops {
         self.vv.raise(written.replica, written.at);
         let version = Version {
             id: written,
-            value,
+            content: value.into(),
             meta: nearest,
         };
         let kept = cx.replicate(cx.others(), key.clone(), version);

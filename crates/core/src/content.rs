@@ -1,0 +1,159 @@
+use crate::{Hlc, Micros};
+use bytes::Bytes;
+
+/// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
+///
+/// # Expiry
+///
+/// A value *expires* at a time that was computed when its version was stamped, and that is part of the version. So it expires at every site at the same
+/// moment, although nobody sends anything at that moment. [`Content::at`] is the only way for a reader to the value, and it asks for the reader's time. An
+/// expired version stays its key's newest version until it is forgotten, as a delete does ([`crate::Version::gone_at`]): it hides older versions.
+///
+/// Times are compared as hybrid timestamps: a replica whose clock has given or seen a timestamp at or above the time shows the value no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content(Kept);
+
+/// 32 bytes, as an optional value has: there are millions of them, and few expire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kept {
+    Value(Bytes),
+    /// `None`: a delete.
+    Other(Option<Box<Expiring>>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Expiring {
+    value: Bytes,
+    until: Micros,
+}
+
+impl Content {
+    /// The key was deleted.
+    pub const DELETE: Content = Content(Kept::Other(None));
+
+    /// The latest time at which a value can expire, in microseconds since 1970: in 2112, when hybrid timestamps end.
+    pub const LATEST: Micros = Hlc(u64::MAX).wall();
+
+    /// A value, and when it expires, in microseconds since 1970. `None`: never. Times after [`Content::LATEST`] count as that.
+    pub fn new(value: Bytes, until: Option<Micros>) -> Content {
+        Content(match until.map(|until| until.min(Content::LATEST)) {
+            None => Kept::Value(value),
+            Some(until) => Kept::Other(Some(Box::new(Expiring { value, until }))),
+        })
+    }
+
+    /// The value, for a reader at this time. `None`: it was deleted, or has expired.
+    #[inline]
+    pub fn at(&self, now: Hlc) -> Option<&Bytes> {
+        match &self.0 {
+            Kept::Value(value) => Some(value),
+            Kept::Other(None) => None,
+            Kept::Other(Some(expiring)) => (Hlc::from_wall(expiring.until) > now).then_some(&expiring.value),
+        }
+    }
+
+    /// The value that is stored, even if it has expired. Only for what stores, sends, counts or compares versions, and for protocols that take no expiry
+    /// ([`crate::Descriptor::takes_expiry`]), in whose keyspaces nothing expires. All other readers ask for [`Content::at`].
+    #[inline]
+    pub fn stored(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kept::Value(value) => Some(value),
+            Kept::Other(None) => None,
+            Kept::Other(Some(expiring)) => Some(&expiring.value),
+        }
+    }
+
+    /// When the value expires, in microseconds since 1970. `None`: never, or there is no value.
+    #[inline]
+    pub fn until(&self) -> Option<Micros> {
+        match &self.0 {
+            Kept::Other(Some(expiring)) => Some(expiring.until),
+            Kept::Value(_) | Kept::Other(None) => None,
+        }
+    }
+
+    /// Whether it says that the key was deleted.
+    #[inline]
+    pub fn is_delete(&self) -> bool {
+        matches!(self.0, Kept::Other(None))
+    }
+
+    /// The same, with the value in memory of its own: it keeps no larger buffer alive.
+    #[must_use]
+    pub fn compact(self) -> Content {
+        let compact = |value: Bytes| Bytes::copy_from_slice(&value);
+        Content(match self.0 {
+            Kept::Value(value) => Kept::Value(compact(value)),
+            Kept::Other(None) => Kept::Other(None),
+            Kept::Other(Some(mut expiring)) => {
+                expiring.value = compact(std::mem::take(&mut expiring.value));
+                Kept::Other(Some(expiring))
+            }
+        })
+    }
+
+    /// The size of what an expiring value has beside its bytes, in bytes: an allocation of its own.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Kept::Other(Some(_)) => size_of::<Expiring>(),
+            Kept::Value(_) | Kept::Other(None) => 0,
+        }
+    }
+}
+
+impl From<Bytes> for Content {
+    fn from(value: Bytes) -> Content {
+        Content::new(value, None)
+    }
+}
+
+/// A value that never expires, or a delete.
+impl From<Option<Bytes>> for Content {
+    fn from(value: Option<Bytes>) -> Content {
+        value.map_or(Content::DELETE, Content::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUE: Bytes = Bytes::from_static(b"v");
+
+    #[test]
+    fn it_is_no_larger_than_an_optional_value() {
+        assert_eq!(size_of::<Content>(), size_of::<Option<Bytes>>());
+    }
+
+    #[test]
+    fn a_value_is_shown_until_its_time_and_stays_stored() {
+        let content = Content::new(VALUE, Some(Micros(7)));
+        let before = Hlc(Hlc::from_wall(Micros(7)).0 - 1);
+        assert_eq!(content.at(before), Some(&VALUE));
+        assert_eq!(content.at(Hlc::from_wall(Micros(7))), None);
+        assert_eq!(
+            (content.stored(), content.until()),
+            (Some(&VALUE), Some(Micros(7)))
+        );
+        assert!(!content.is_delete());
+        assert_eq!(content.clone().compact(), content);
+    }
+
+    #[test]
+    fn what_never_expires_is_always_shown_and_a_delete_never() {
+        let (value, delete) = (Content::from(VALUE), Content::from(None));
+        for now in [Hlc::ZERO, Hlc::LATEST, Hlc(u64::MAX)] {
+            assert_eq!((value.at(now), delete.at(now)), (Some(&VALUE), None));
+        }
+        assert!(delete.is_delete() && delete == Content::DELETE);
+        assert_eq!(
+            (value.until(), delete.until(), delete.stored()),
+            (None, None, None)
+        );
+        let late = Content::new(VALUE, Some(Micros(u64::MAX)));
+        assert_eq!(
+            (late.at(Hlc::LATEST), late.until()),
+            (Some(&VALUE), Some(Content::LATEST))
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! Values that expire: when they may be shown, and when they may not be.
+//!
+//! A version's time of expiry is part of the version, and receipts name it. So it is judged without knowing the protocol:
+//!
+//! - **It is what was asked for**: a span is counted from the version's own stamp, a time is as it was named, and a put without either expires never. A put
+//!   that keeps the expiry of the value before it has one that some older version of the key had. If it found a value, and all older versions are known and
+//!   expire, it does, too.
+//! - **It is the same everywhere**: all receipts of a version name the same time.
+//! - **No value is shown after it**: not if the read was asked for later than that by more than the clock's bound.
+//! - **No value is gone before it**: a read of nothing that names an expired version, or that must have seen one, is no earlier than the newest clock of
+//!   any node.
+//!
+//! An expired version is a version like any other for all other rules: what was acknowledged is not lost, and nothing older is shown. Once it may have been
+//! forgotten, it is a delete that may have been forgotten.
+use super::{Excuse, Judge, Rule, Seen};
+use crate::Record;
+use bytes::Bytes;
+use turnbuckle_core::{Answer, Content, Expiry, Hlc, Key, Micros, Operation, VersionId};
+
+impl Judge {
+    /// Whether some value of a key may have expired.
+    pub(crate) fn may_expire(&self, key: &Key) -> bool {
+        let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
+        of_key.is_some_and(|of_key| {
+            !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
+        })
+    }
+
+    /// How many reads were judged by when their value expires.
+    pub fn expiries(&self) -> super::Judged {
+        self.expiries.clone()
+    }
+
+    /// The latest time up to which some value expires, if that is at most `within` from now.
+    pub(crate) fn expire_until(&self, now: Micros, within: Micros) -> Option<Micros> {
+        let all = self.keys.values().flat_map(|of_key| of_key.until.values());
+        let soon = all.flatten().filter(|&&until| until <= now + within);
+        soon.max().copied()
+    }
+
+    /// Whether an answer shows nothing and may do so only if some clock is ahead of true time: a value of the key expires later than now.
+    pub(crate) fn may_be_early(&self, record: &Record) -> bool {
+        let Some((at, (answer, receipt))) = &record.returned else {
+            return false;
+        };
+        let named = receipt.as_ref().and_then(|receipt| receipt.until);
+        if named.is_some_and(|until| until > *at) {
+            return true;
+        }
+        let is_early = |key: &Key| {
+            let of_key = self.keys.get(key);
+            of_key.is_some_and(|of_key| of_key.until.values().flatten().any(|until| until > at))
+        };
+        match (&record.operation, answer) {
+            (Operation::Get { key, .. }, Answer::Value(None)) => is_early(key),
+            (Operation::Put { key, value: None, .. }, Answer::Written { existed: false }) => is_early(key),
+            (Operation::ReadMany { keys, .. }, Answer::Values(values)) => {
+                let nothing = keys.iter().zip(values).filter(|(_, value)| value.is_none());
+                nothing.into_iter().any(|(key, _)| is_early(key))
+            }
+            _ => false,
+        }
+    }
+
+    /// The newest clock of any node, for the answer at hand: what is shown as expired expires no later. `None`: it was not looked at, because true time is
+    /// enough. `Some(None)`: it is not known, because a node is away.
+    pub(crate) fn look_at_newest_clock(&mut self, clock: Option<Option<Hlc>>) {
+        self.newest_clock = clock.map(|clock| clock.map_or(Micros::MAX, Hlc::wall));
+    }
+
+    /// The time that no node's clock has passed yet, if nothing more is known than true time.
+    pub(super) fn clocks_until(&self, over: Micros) -> Micros {
+        self.newest_clock.map_or(over, |clock| clock.max(over))
+    }
+
+    /// A receipt names a version and when it expires.
+    pub(super) fn note_until(&mut self, key: &Key, version: VersionId, until: Option<Micros>, now: Micros) {
+        if !self.judges_expiry {
+            return;
+        }
+        let of_key = self.keys.entry(key.clone()).or_default();
+        let known = *of_key.until.entry(version).or_insert(until);
+        if until.is_some() {
+            // Once it has expired it may be forgotten, as a delete is.
+            of_key.know(version, false, None, now);
+        }
+        if known != until {
+            let words = |until: Option<Micros>| {
+                until.map_or("never".to_string(), |until| format!("at {}us", until.0))
+            };
+            let words = format!(
+                "version {version} of {key} expires {} by one receipt, and {} by another",
+                words(known),
+                words(until)
+            );
+            self.report(Rule::Expiry, words);
+        }
+    }
+
+    /// A write was acknowledged: it expires when it was asked to.
+    pub(super) fn check_asked(
+        &mut self,
+        record: &Record,
+        key: &Key,
+        version: VersionId,
+        existed: bool,
+        until: Option<Micros>,
+    ) {
+        let Operation::Put { options, value, .. } = &record.operation else {
+            return;
+        };
+        if !self.judges_expiry || value.is_none() {
+            return;
+        }
+        let expiry = options.as_ref().and_then(|options| options.expiry);
+        let fits = match expiry {
+            Some(Expiry::Kept) => {
+                let of_key = self.keys.get(key);
+                let older = of_key
+                    .into_iter()
+                    .flat_map(|of_key| of_key.until.range(..version));
+                let mut older = older.map(|(_, known)| *known);
+                // A write of unknown outcome may have had another one, or this one itself.
+                let is_known = of_key.is_none_or(|of_key| of_key.unknown_values <= 1);
+                !is_known
+                    || match until {
+                        Some(_) => older.any(|known| known == until),
+                        None => !existed || older.any(|known| known.is_none()),
+                    }
+            }
+            Some(expiry) => {
+                let asked = expiry.deadline(version.at.wall(), None);
+                until == asked.map(|asked| asked.min(Content::LATEST))
+            }
+            None => until.is_none(),
+        };
+        if !fits {
+            let words = format!(
+                "version {version} of {key} was asked to expire as {expiry:?}, and expires at {until:?}"
+            );
+            self.report(Rule::Expiry, words);
+        }
+    }
+
+    /// A value was read. It has not expired. `until`: when it expires, if the receipt says so.
+    pub(super) fn check_not_expired(&mut self, seen: &Seen, value: &Bytes, until: Option<Micros>) {
+        if !self.judges_expiry {
+            return;
+        }
+        let version = self.version_of(&seen.key, value);
+        let of_key = self.keys.get(&seen.key);
+        let known = || *of_key?.until.get(&version?)?;
+        let Some(until) = until.or_else(known) else {
+            return;
+        };
+        let is_late = seen.invoked > until + self.clock_bound;
+        self.expiries
+            .count((is_late && self.clocks_lie).then_some(Excuse::Clock));
+        if is_late && !self.clocks_lie {
+            let words = format!(
+                "operation {}: replica {} shows a value of {} that expired {} before it was asked",
+                seen.id.0,
+                seen.server,
+                seen.key,
+                seen.invoked.since(until)
+            );
+            self.report(Rule::Expiry, words);
+        }
+    }
+
+    /// A read shows nothing, because a version has expired.
+    pub(super) fn check_expired(&mut self, seen: &Seen, version: VersionId, until: Micros) {
+        let clocks = self.clocks_until(seen.over + self.clock_bound);
+        let is_ahead_of_time = until > seen.over + self.clock_bound;
+        let excuse = match self.newest_clock {
+            _ if self.clocks_lie => Some(Excuse::Clock),
+            Some(Micros::MAX) => Some(Excuse::NodeAway),
+            _ => None,
+        };
+        self.expiries.count(excuse.filter(|_| is_ahead_of_time));
+        if until > clocks && excuse.is_none() {
+            let words = format!(
+                "operation {}: replica {} shows version {version} of {} as expired at {}, which expires at {}, and no clock was beyond {}",
+                seen.id.0, seen.server, seen.key, seen.over.0, until.0, clocks.0
+            );
+            self.report(Rule::Expiry, words);
+        }
+    }
+}

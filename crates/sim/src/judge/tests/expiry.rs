@@ -1,0 +1,162 @@
+use super::*;
+use turnbuckle_core::{Expiry, PutOptions};
+
+/// Values may expire, and honest clocks are right.
+fn court() -> Court {
+    let mut court = Court::new(false);
+    court.judge = court.judge.with_expiry(true, Micros(0));
+    court
+}
+
+/// A stamp of site 0 at a moment.
+fn stamped(moment: Micros) -> VersionId {
+    VersionId {
+        at: Hlc::from_wall(moment),
+        replica: ReplicaId(0),
+    }
+}
+
+impl Court {
+    /// A client writes `1` at site 0, to be shown for `span`, and is told that it expires then or at `told`. Returns its version and when it expires.
+    fn puts_for(&mut self, span: Micros, told: Option<Micros>) -> (VersionId, Micros) {
+        let options = PutOptions {
+            expiry: Some(Expiry::After(span)),
+            ..PutOptions::default()
+        };
+        let id = self.ask(0, 0, put("x", "1").with(options));
+        let version = stamped(self.now);
+        let until = told.unwrap_or(self.now + span);
+        let written = Answer::Written { existed: false };
+        self.tell_until(id, written, Some(version), Some(until));
+        (version, until)
+    }
+
+    fn gets_until(
+        &mut self,
+        site: u16,
+        value: Option<&str>,
+        version: Option<VersionId>,
+        until: Option<Micros>,
+    ) {
+        let id = self.ask(1, site, get("x"));
+        self.tell_until(id, Answer::Value(value.and_then(some)), version, until);
+    }
+
+    /// The newest clock of all nodes is true time.
+    fn tell_until(
+        &mut self,
+        id: OperationId,
+        answer: Answer,
+        version: Option<VersionId>,
+        until: Option<Micros>,
+    ) {
+        self.judge.look_at_newest_clock(None);
+        self.tell_all(id, answer, version, None, until);
+    }
+}
+
+const SPAN: Micros = Micros(50_000);
+
+#[test]
+fn a_value_is_shown_until_it_expires_and_gone_from_then_on() {
+    let mut court = court();
+    let (version, until) = court.puts_for(SPAN, None);
+    court.gets_until(1, Some("1"), Some(version), Some(until));
+    court.now = until;
+    court.gets_until(1, None, Some(version), Some(until));
+    // It was forgotten.
+    court.gets_until(1, None, None, None);
+    assert_eq!(court.broken(), []);
+    assert_eq!(court.judge.expiries().judged, 2);
+    court.judge.ends_with("a", &Key::from("x"), None);
+    assert_eq!(court.broken(), [], "an expired version may be forgotten");
+}
+
+#[test]
+fn a_value_is_not_shown_after_it_expired() {
+    let mut court = court();
+    let (version, until) = court.puts_for(SPAN, None);
+    court.now = until + Micros(1);
+    court.gets_until(1, Some("1"), Some(version), Some(until));
+    assert_eq!(court.broken(), [Rule::Expiry]);
+}
+
+#[test]
+fn a_value_is_not_gone_before_it_expires() {
+    for names_version in [true, false] {
+        let mut court = court();
+        let (version, until) = court.puts_for(SPAN, None);
+        court.gets_until(0, Some("1"), Some(version), Some(until));
+        let named = names_version.then_some((version, until));
+        court.gets_until(
+            0,
+            None,
+            named.map(|(version, _)| version),
+            named.map(|(_, until)| until),
+        );
+        let rule = if names_version {
+            Rule::Expiry
+        } else {
+            Rule::NothingUndone
+        };
+        assert_eq!(court.broken(), [rule]);
+    }
+}
+
+#[test]
+fn a_value_may_be_gone_where_a_clock_is_ahead() {
+    let mut court = court();
+    let (version, until) = court.puts_for(SPAN, None);
+    let id = court.ask(1, 1, get("x"));
+    court
+        .judge
+        .look_at_newest_clock(Some(Some(Hlc::from_wall(until))));
+    court.tell_all(id, Answer::Value(None), Some(version), None, Some(until));
+    assert_eq!(court.broken(), []);
+    let id = court.ask(1, 2, get("x"));
+    court.judge.look_at_newest_clock(Some(None));
+    court.tell_all(id, Answer::Value(None), Some(version), None, Some(until));
+    let not_judged = court.judge.expiries().not_judged;
+    assert_eq!(
+        not_judged.into_iter().collect::<Vec<_>>(),
+        [(Excuse::NodeAway, 1)]
+    );
+}
+
+#[test]
+fn a_version_expires_when_it_was_asked_to() {
+    for (told, broken) in [(None, vec![]), (Some(Micros(7_000_000)), vec![Rule::Expiry])] {
+        let mut court = court();
+        court.puts_for(SPAN, told);
+        assert_eq!(court.broken(), broken, "{told:?}");
+    }
+    let mut court = court();
+    let id = court.ask(0, 0, put("x", "1"));
+    let (version, until) = (stamped(court.now), Some(court.now + SPAN));
+    court.tell_until(id, Answer::Written { existed: false }, Some(version), until);
+    assert_eq!(court.broken(), [Rule::Expiry], "it was not asked to expire");
+}
+
+#[test]
+fn a_put_that_keeps_an_expiry_does_not_lose_it() {
+    for (keeps, broken) in [(true, vec![]), (false, vec![Rule::Expiry])] {
+        let mut court = court();
+        let (_, until) = court.puts_for(SPAN, None);
+        let options = PutOptions {
+            expiry: Some(Expiry::Kept),
+            ..PutOptions::default()
+        };
+        let id = court.ask(0, 0, put("x", "2").with(options));
+        let (version, written) = (stamped(court.now), Answer::Written { existed: true });
+        court.tell_until(id, written, Some(version), keeps.then_some(until));
+        assert_eq!(court.broken(), broken);
+    }
+}
+
+#[test]
+fn a_version_expires_at_the_same_time_everywhere() {
+    let mut court = court();
+    let (version, until) = court.puts_for(SPAN, None);
+    court.gets_until(1, Some("1"), Some(version), Some(until + Micros(1)));
+    assert_eq!(court.broken(), [Rule::Expiry]);
+}
