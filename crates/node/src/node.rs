@@ -186,6 +186,17 @@ impl Node {
 
     /// Handles a frame from another node, given without its length.
     ///
+    /// What is checked of a frame, in this order:
+    ///
+    /// | what | where |
+    /// |---|---|
+    /// | its length | `take_frames` in the server's `peer.rs` |
+    /// | the versions, names and secrets of both nodes, once for each connection | the server's `peer/handshake.rs` |
+    /// | that it decodes, and that both nodes have its keyspace | here |
+    /// | that its servers are those of the two nodes | `Keyspace::on_frame` in `keyspace.rs` |
+    /// | that its body decodes, and names replicas of the partition only | `decode_message` in `lane/peer.rs`, `decode_entry` in `entry.rs` |
+    /// | that no timestamp is too far ahead: a message is dropped, a stream is held, a full copy is refused | `Lane::on_message` in `lane/peer.rs`, `not_beyond` in `lane/copies.rs` |
+    ///
     /// # Errors
     /// If the frame is not valid. The driver must break the link: the frames after it cannot be understood. A new link starts from what is
     /// known to have arrived.
