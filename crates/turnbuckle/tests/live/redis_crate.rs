@@ -40,8 +40,11 @@ fn drive(connection: &mut impl Commands, name: &str) {
     assert_eq!(connection.get(key(250)), Ok(250), "{name}");
     assert_eq!(connection.del(key(7)), Ok(1), "{name}");
     assert_eq!(connection.get(key(7)), Ok(None::<usize>), "{name}");
-    let refused: RedisResult<()> = connection.set_ex(key(8), 1, 10);
-    let error = refused.expect_err("expiry is not there");
+    let _: () = connection.set_ex(key(8), 1, 100).expect("values may expire");
+    let ttl: u64 = connection.ttl(key(8)).expect("it is told when it expires");
+    assert!((1..=100).contains(&ttl), "{name}: {ttl}");
+    let refused: RedisResult<()> = connection.set_nx(key(8), 1);
+    let error = refused.expect_err("conditions are not there");
     assert_eq!(error.code(), Some("UNSUPPORTED"), "{name}: {error}");
     let wrong: RedisResult<()> = redis::cmd("GET").arg("a").arg("b").query(connection);
     let error = wrong.expect_err("a wrong number of arguments");
