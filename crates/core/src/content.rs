@@ -34,7 +34,7 @@ impl Content {
     /// The latest time at which a value can expire, in microseconds since 1970: in 2112, when hybrid timestamps end.
     pub const LATEST: Micros = Hlc(u64::MAX).wall();
 
-    /// A value, and when it expires, in microseconds since 1970. `None`: never. Times after [`Content::LATEST`] count as that.
+    /// A value, and when it expires, in microseconds since 1970. `None`: never. A time after [`Content::LATEST`] counts as [`Content::LATEST`].
     pub fn new(value: Bytes, until: Option<Micros>) -> Content {
         Content(match until.map(|until| until.min(Content::LATEST)) {
             None => Kept::Value(value),

@@ -32,8 +32,8 @@ pub struct Receipt {
     pub clock_bound: Micros,
     /// Whether concurrent versions were found that last-writer-wins hides.
     pub siblings: bool,
-    /// When the value that was read or written expires, in microseconds since 1970; a read of nothing: when it expired. By the clock of the replica that
-    /// answers a read: its readers may see the value expire earlier or later by that clock's error. `None`: never, or there was no value.
+    /// When the value that was read or written expires, in microseconds since 1970; a read of nothing: when it expired. Each
+    /// replica judges by its own clock, so the value may be gone earlier or later by that clock's error. `None`: never, or there was no value.
     pub until: Option<Micros>,
     /// What receipts of this family of protocols have beyond that.
     pub proof: Proof,

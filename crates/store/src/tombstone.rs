@@ -32,9 +32,9 @@ struct Line {
     index_key: Bytes,
 }
 
-/// What a line of the index says beside its key: when the version may be forgotten, and the replica that stamped it.
+/// What a line of the index says beside its key: when the line is due, and the replica that stamped the version.
 ///
-/// For a delete that is when it was stamped. The line of a value that expires must not stay until then: the key may be written or deleted long before, and
+/// The line of a delete is due when the delete was stamped. The line of a value that expires must not stay until then: the key may be written or deleted long before, and
 /// nothing knows of its line then. So its line is due several times ([`STEPS`]): first when a 64th of the time has passed for which the value is shown, then
 /// each time after twice as long. A line that is due and belongs to the key's newest version moves on to the next time, and any other is erased. So a stale line
 /// stays for about as long as its version was the newest one, or for a 64th of the time that it would have been shown.
