@@ -124,8 +124,12 @@ fn a_directory_of_another_node_and_one_of_a_newer_format() {
     );
     let identity = cluster.data_directory(2).join("node.json");
     let text = std::fs::read_to_string(&identity).expect("every directory has one");
-    std::fs::write(&identity, text.replace("\"format\": 4", "\"format\": 5")).expect("it can be written");
-    is_refused(&cluster, 2, 3, "in format 4, found format 5");
+    let mut newer: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let format = newer["format"].as_u64().expect("it has a format");
+    newer["format"] = (format + 1).into();
+    std::fs::write(&identity, newer.to_string()).expect("it can be written");
+    let expected = format!("in format {format}, found format {}", format + 1);
+    is_refused(&cluster, 2, 3, &expected);
     std::fs::write(&identity, "noise").expect("it can be written");
     is_refused(&cluster, 2, 3, "expected the identity of a data directory");
 }
