@@ -127,11 +127,11 @@ impl FromStr for Level {
         if let Some((_, level)) = WORDS.iter().find(|(name, _)| *name == lower) {
             return Ok(*level);
         }
-        let (name, argument) = lower
-            .strip_suffix(')')
-            .and_then(|rest| rest.split_once('('))
-            // A level that needs an argument and has none: what is said is what the argument must be.
-            .unwrap_or((&lower, ""));
+        // Of a level whose argument is missing, or has no end, what is said is what the argument must be.
+        let (name, argument) = match lower.split_once('(') {
+            Some((name, rest)) => (name, rest.strip_suffix(')').unwrap_or_default()),
+            None => (lower.as_str(), ""),
+        };
         match name {
             "bounded" => argument
                 .parse()

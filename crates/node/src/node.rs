@@ -186,7 +186,7 @@ impl Node {
 
     /// Handles a frame from another node, given without its length.
     ///
-    /// What is checked of a frame, in this order:
+    /// What is checked of a frame. The first five checks come in this order; the others depend on what the frame carries:
     ///
     /// | what | where |
     /// |---|---|
@@ -195,6 +195,9 @@ impl Node {
     /// | that it decodes, and that both nodes have its keyspace | here |
     /// | that its servers are those of the two nodes | `Keyspace::on_frame` in `keyspace.rs` |
     /// | that its body decodes, and names replicas of the partition only | `decode_message` in `lane/peer.rs`, `decode_entry` in `entry.rs` |
+    /// | that a stream's entries follow what has arrived, come from the site that stamps it, and fit the window | `peer_stream.rs` and `pending.rs` in `replication/src`, `lane/receiver.rs` |
+    /// | that a full copy was asked for, has its rows in order, and has room | `lane/copies.rs`, `lane/rows_in.rs` |
+    /// | that an answer is one that a caller here waits for, and carries a receipt | `keyspace/route.rs`, `callers.rs` |
     /// | that no timestamp is too far ahead: a message is dropped, a stream is held, a full copy is refused | `Lane::on_message` in `lane/peer.rs`, `not_beyond` in `lane/copies.rs` |
     ///
     /// # Errors

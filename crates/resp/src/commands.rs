@@ -1,8 +1,15 @@
 //! The commands, one file each, and the table of them.
 //!
-//! To add one: copy `strlen.rs`; say what its arguments are, for the refusal of wrong ones; add its `mod` and its line in [`COMMANDS`], which is in order; say whether a transaction can have it; if its reply has a new form,
-//! add a variant in `shape.rs`; take its name out of `unsupported.rs`; write a script in `tests/goldens`, and let `UPDATE_GOLDENFILES=1` write the answers that list
-//! all commands (`tests/goldens/server`) again; add it to the commands that `tests/connection.rs` draws; and name it in `docs/commands.md` and `docs/clients.md`.
+//! To add one:
+//!
+//! 1. Copy `strlen.rs`. Say what its arguments are (for the refusal of wrong ones), and whether a transaction can have it.
+//! 2. Add its `mod`, and its line in [`COMMANDS`], which is in order.
+//! 3. If its reply has a new form, add a variant in `shape.rs`.
+//! 4. If Redis has it, take its name out of `unsupported.rs`.
+//! 5. Write a script in `tests/goldens`. `UPDATE_GOLDENFILES=1` writes the answers that list all commands (`tests/goldens/server`) again.
+//! 6. Add it to the commands that `tests/connection.rs` draws.
+//! 7. Name it in `docs/commands.md` and `docs/clients.md`.
+//! 8. If Redis has it, run `make test-valkey-suite UPDATE=yes`: `clients/valkey/expected.txt` lists what is refused.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
 mod append;

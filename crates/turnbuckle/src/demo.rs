@@ -133,8 +133,12 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
     };
     let data = match (&options.data, &temporary) {
         (Some(data), _) => {
-            std::fs::create_dir_all(data)
-                .map_err(|error| environment(&format!("{}: {error}", data.display())))?;
+            std::fs::create_dir_all(data).map_err(|error| {
+                let data = data.display();
+                environment(&format!(
+                    "--data {data}: {error}; expected a directory, or a name for a new one"
+                ))
+            })?;
             std::path::absolute(data).map_err(|error| environment(&error))?
         }
         (None, Some(temporary)) => temporary.path().to_path_buf(),

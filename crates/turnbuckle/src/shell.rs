@@ -59,6 +59,11 @@ const ADMIN_TIME: Duration = Duration::from_secs(5);
 /// The longest time that `wait` waits.
 const MAX_WAIT: Micros = Micros::from_millis(60_000);
 
+/// The shell's own words.
+const OWN_WORDS: [&str; 11] = [
+    "quit", "exit", "help", "wan", "cut", "heal", "delay", "wait", "album", "use", "move",
+];
+
 const HELP: &str = "\
 GET key, SET key value, ..   any Redis command, to the site of the prompt: docs/commands.md
 b                            the prompt moves to site b
@@ -166,20 +171,32 @@ impl Shell {
                 let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
                 return match self.own(&first, &arguments) {
                     Some(done) => done,
-                    None => Done::GoOn(self.at(self.here, &words) + &self.hint(&first)),
+                    None => {
+                        let answer = self.at(self.here, &words);
+                        let hint = match answer.starts_with("(error) ERR unknown command") {
+                            true => self.hint(&first),
+                            false => String::new(),
+                        };
+                        Done::GoOn(answer + &hint)
+                    }
                 };
             }
         }
         Done::GoOn(String::new())
     }
 
-    /// What else the first word of a command may have been meant as, if no command of the server has that name: the server says only that.
+    /// What the first word of a command may have been meant as. The server has no command of that name, and says only that.
     fn hint(&self, first: &str) -> String {
-        let is_short = first.len() == 1 && first.bytes().all(|byte| byte.is_ascii_lowercase());
-        match is_short {
-            true => format!("\n(error) {}", self.no_site(first)),
-            false => String::new(),
-        }
+        let small = first.to_ascii_lowercase();
+        let is_known_small = OWN_WORDS.contains(&small.as_str()) || self.place_of(&small).is_some();
+        let hint = if is_known_small && small != first {
+            format!("write '{small}' in small letters: it is a word of this prompt")
+        } else if first.len() == 1 {
+            self.no_site(first)
+        } else {
+            "'help' lists the words of this prompt".to_string()
+        };
+        format!("\n(error) {hint}")
     }
 
     fn place_of(&self, name: &str) -> Option<usize> {
@@ -192,7 +209,7 @@ impl Shell {
         let done = match (name, arguments) {
             ("quit" | "exit", []) => return Some(Done::Quit),
             ("help", []) => Ok(HELP.to_string()),
-            ("wan", []) => self.admin().wan().map(|view| show_wan(&view)).map_err(of_admin),
+            ("wan", []) => self.ask_admin(AdminClient::wan).map(|view| show_wan(&view)),
             ("cut", &[from, to]) => self.cut(from, to),
             ("cut", &[site]) => self.cut_off(site),
             ("heal", []) => self.heal(None),
@@ -206,7 +223,7 @@ impl Shell {
             ("cut", _) => Err(
                 "expected two sites, such as 'cut a c', or one that is cut off, such as 'cut c'".to_string(),
             ),
-            ("heal", _) => Err("expected 'heal', or 'heal a c'".to_string()),
+            ("heal", _) => Err("expected 'heal', or the two sites of a link, such as 'heal a c'".to_string()),
             ("delay", _) => Err("expected two sites and a time, such as 'delay a c 300ms'".to_string()),
             ("wait", _) => Err("expected a time, such as 'wait 200ms'".to_string()),
             ("use", _) => Err("expected the name of a keyspace, such as 'use eventual'".to_string()),
@@ -228,9 +245,21 @@ impl Shell {
             *word = context.clone();
         }
         let command = &command[..];
+        let is = |place: usize, word: &str| {
+            let found = command.get(place);
+            found.is_some_and(|found| found.eq_ignore_ascii_case(word.as_bytes()))
+        };
+        if is(0, "HELLO") && is(1, "2") {
+            return "(error) this prompt shows receipts, and RESP2 has no place for them; expected HELLO 3"
+                .to_string();
+        }
         match self.ask(place, command) {
             Ok(reply) => {
                 self.note_transaction(place, &command[0], &reply);
+                if is(0, "RESET") {
+                    // It has ended RESP3 and the receipts. The next command at the site opens a connection that has both.
+                    self.sessions.remove(&place);
+                }
                 if command
                     .first()
                     .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"))
@@ -252,7 +281,10 @@ impl Shell {
     fn ask<A: AsRef<[u8]>>(&mut self, place: usize, command: &[A]) -> Result<Value, String> {
         let mut session = match self.sessions.remove(&place) {
             Some(session) => session,
-            None => self.open(place, self.keyspace.clone())?,
+            None => {
+                let opened = self.open(place, self.keyspace.clone());
+                opened.map_err(|trouble| trouble.to_string())?
+            }
         };
         let answered = self.runtime.block_on(session.call_within(command, ANSWER_TIME));
         match answered {
@@ -268,7 +300,7 @@ impl Shell {
     }
 
     /// Opens a session at a site.
-    fn open(&self, place: usize, keyspace: Option<Bytes>) -> Result<Connection, String> {
+    fn open(&self, place: usize, keyspace: Option<Bytes>) -> Result<Connection, Trouble> {
         let site = &self.sites[place];
         let opened = self.runtime.block_on(async {
             let mut connection = Connection::open(&site.resp).await?;
@@ -283,14 +315,39 @@ impl Shell {
             }
             Ok(connection)
         });
-        opened.map_err(|trouble| format!("site {}: {trouble}", site.name))
+        opened.map_err(|trouble| match trouble {
+            Trouble::Refused(_) => Trouble::Refused(format!("site {}: {trouble}", site.name)),
+            _ => Trouble::Broken(format!("site {}: {trouble}", site.name)),
+        })
+    }
+
+    /// Whether a keyspace can be used. The prompt's site says so; if it does not answer, another one does.
+    ///
+    /// # Errors
+    /// If a site refuses the keyspace, or no site answers.
+    fn check_keyspace(&self, keyspace: &Bytes) -> Result<(), String> {
+        let mut first = None;
+        for place in self.from_here() {
+            match self.open(place, Some(keyspace.clone())) {
+                Ok(_) => return Ok(()),
+                Err(Trouble::Refused(why)) => return Err(why),
+                Err(trouble) => first = first.or(Some(trouble.to_string())),
+            }
+        }
+        Err(first.unwrap_or_default())
+    }
+
+    /// The places of the sites, that of the prompt first.
+    fn from_here(&self) -> impl Iterator<Item = usize> + use<> {
+        let (here, sites) = (self.here, self.sites.len());
+        (0..sites).map(move |place| (here + place) % sites)
     }
 
     fn select(&mut self, keyspace: &str) -> Result<String, String> {
         self.check_no_transaction()?;
         let keyspace = Bytes::copy_from_slice(keyspace.as_bytes());
         // If the keyspace is refused, that happens before any session has changed.
-        self.open(self.here, Some(keyspace.clone()))?;
+        self.check_keyspace(&keyspace)?;
         let places: Vec<usize> = self.sessions.keys().copied().collect();
         self.keyspace = Some(keyspace.clone());
         // A session that cannot go to the keyspace ends. The next command at its site begins a new one there.
@@ -363,12 +420,22 @@ impl Shell {
 
     // ---- the network ----------------------------------------------------------------------------------------
 
-    fn admin(&self) -> AdminClient {
-        AdminClient::new(self.sites[self.here].admin.clone(), ADMIN_TIME)
+    /// Asks the admin HTTP of the prompt's site. If it cannot be reached, another site is asked: every node knows the whole WAN, and to ask for the same change
+    /// twice changes nothing more.
+    fn ask_admin<T>(&self, ask: impl Fn(&AdminClient) -> Result<T, AdminClientError>) -> Result<T, String> {
+        let mut first = None;
+        for place in self.from_here() {
+            match ask(&AdminClient::new(self.sites[place].admin.clone(), ADMIN_TIME)) {
+                Ok(answer) => return Ok(answer),
+                Err(error @ AdminClientError::Unreachable { .. }) => first = first.or(Some(error)),
+                Err(error) => return Err(of_admin(error)),
+            }
+        }
+        Err(first.map_or_else(String::new, of_admin))
     }
 
     fn cut(&self, from: &str, to: &str) -> Result<String, String> {
-        let view = self.admin().cut(&link(from, to)).map_err(of_admin)?;
+        let view = self.ask_admin(|admin| admin.cut(&link(from, to)))?;
         Ok(show_wan(&view))
     }
 
@@ -386,7 +453,7 @@ impl Shell {
 
     fn heal(&self, of: Option<(&str, &str)>) -> Result<String, String> {
         let link = of.map(|(from, to)| link(from, to));
-        let view = self.admin().heal(link.as_ref()).map_err(of_admin)?;
+        let view = self.ask_admin(|admin| admin.heal(link.as_ref()))?;
         Ok(show_wan(&view))
     }
 
@@ -397,7 +464,7 @@ impl Shell {
             delay: delay.to_string(),
             both: true,
         };
-        let view = self.admin().set_delay(&delay).map_err(of_admin)?;
+        let view = self.ask_admin(|admin| admin.set_delay(&delay))?;
         Ok(show_wan(&view))
     }
 }

@@ -260,7 +260,10 @@ impl Source {
             let has_ops = serde_json::from_slice::<HasOps>(&text).is_ok();
             let as_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice::<Record>(as_line).err() {
-                Some(blamed) if !blamed.is_eof() && !has_ops => Fault::json(1, &blamed),
+                // A first line that is cut off is a record's if its fields are those of records, and so not those of the whole object.
+                Some(blamed) if !has_ops && (!blamed.is_eof() || (error.line() == 1 && !error.is_eof())) => {
+                    Fault::json(1, &blamed)
+                }
                 _ if text.len() as u64 == MAX_LINE_BYTES => too_long(1),
                 _ => Fault::json(error.line().max(1) as u64, &error),
             }
@@ -362,6 +365,12 @@ mod tests {
                 "t.jsonl",
                 format!("{LINE}\n{}", &LINE[..40]),
                 "t.jsonl:2: expected",
+            ),
+            (
+                "t.jsonl",
+                LINE[..40].into(),
+                "t.jsonl:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found a line that ends \
+                 too early",
             ),
             ("t.jsonl", LINE.replace("status", "state"), "t.jsonl:1: expected"),
             (

@@ -349,11 +349,18 @@ impl Experiment {
         self.is_quick = true;
         for (number, axis) in self.axes.iter_mut().enumerate() {
             let last = axis.values.len() - 1;
+            let has_names = axis.has_names();
             let mut place = 0;
             axis.values.retain(|_| {
                 place += 1;
                 place == 1 || place == last + 1
             });
+            if has_names {
+                // Names are numbered from 1. With a gap they would be taken for numbers.
+                (1u32..)
+                    .zip(&mut axis.values)
+                    .for_each(|(place, value)| value.x = f64::from(place));
+            }
             let of_ends = |place: usize| match place {
                 0 => 0,
                 place if place == last => 1,

@@ -100,6 +100,19 @@ fn quick_is_the_first_and_the_last_of_each_axis_and_claims_about_others_do_not_c
     assert!(matches!(verdict.held, claim::Held::Unknown(_)), "{verdict:?}");
 }
 
+#[test]
+fn quick_keeps_the_names_of_an_axis_whose_values_are_names() {
+    let experiment = file::Experiment::parse("levels", LEVELS).expect("it is right");
+    let levels = experiment.quick().axes.swap_remove(1);
+    let ends: Vec<(&str, f64)> = levels
+        .values
+        .iter()
+        .map(|value| (value.label.as_str(), value.x))
+        .collect();
+    assert!(levels.has_names());
+    assert_eq!(ends, [("one", 1.0), ("quorum", 2.0)]);
+}
+
 /// Reads at two levels, at two distances: the numbers of one site, of two points, and of the trace.
 const LEVELS: &str = r#"title = "t"
 source = "s"

@@ -8,7 +8,7 @@ use crate::connection::Connection;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use turnbuckle_resp::Value;
-use turnbuckle_server::admin::SetDelay;
+use turnbuckle_server::admin::{AdminClient, SetDelay};
 use turnbuckle_workload::split_receipt;
 
 /// How long a message takes from Alice's site to Carol's during the story.
@@ -33,7 +33,7 @@ impl Shell {
             return Err("the album needs three sites; expected a demo with --sites 3 or more".to_string());
         }
         let (first, third) = (self.sites[0].name.clone(), self.sites[2].name.clone());
-        let view = self.admin().wan().map_err(|error| error.to_string())?;
+        let view = self.ask_admin(AdminClient::wan)?;
         let way = view
             .links
             .into_iter()
@@ -54,8 +54,7 @@ impl Shell {
             delay: delay.to_string(),
             both: false,
         };
-        let set = self.admin().set_delay(&delay);
-        set.map(drop).map_err(|error| error.to_string())
+        self.ask_admin(|admin| admin.set_delay(&delay)).map(drop)
     }
 
     fn play_both(&self, first: &str, third: &str) -> Result<String, String> {
@@ -66,7 +65,9 @@ impl Shell {
             let people = (0..3)
                 .map(|place| {
                     let keyspace = Bytes::from_static(keyspace.as_bytes());
-                    Ok((self.sites[place].name.clone(), self.open(place, Some(keyspace))?))
+                    let opened = self.open(place, Some(keyspace));
+                    let opened = opened.map_err(|trouble| trouble.to_string())?;
+                    Ok((self.sites[place].name.clone(), opened))
                 })
                 .collect::<Result<Vec<_>, String>>()?;
             let mut story = Story {

@@ -2,7 +2,7 @@
 use crate::cluster::{Client, text, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     process::{Child, ChildStderr, Command, Stdio},
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -178,7 +178,7 @@ pub fn shell(script: &str, options: &[&str]) -> String {
 #[test]
 fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
     let script = "SET greeting hello\nmove c\nGET greeting\na GET greeting AT eventual\nMGET greeting none\n\
-                  b> STRLEN greeting\nGET \"open\nNOSUCH 1\ncut\ncut z\nmove z\nuse nowhere\nuse eventual\n\
+                  b> STRLEN greeting\nGET \"open\nNOSUCH 1\nHEAL\nB GET x\nHELLO 2\nRESET\nGET greeting AT eventual\ncut\ncut z\nmove z\nuse nowhere\nuse eventual\n\
                   a KEYSPACE INFO\nquit\nGET never\n";
     let said = shell(script, &["--wan", "off"]);
     for expected in [
@@ -191,6 +191,12 @@ fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
         "c> b> STRLEN greeting\n(integer) ",
         "c> GET \"open\n(error) unbalanced quotes",
         "c> NOSUCH 1\n(error) ERR unknown command",
+        "(error) 'help' lists the words of this prompt\n",
+        "(error) write 'heal' in small letters: it is a word of this prompt\n",
+        "(error) write 'b' in small letters: it is a word of this prompt\n",
+        "c> HELLO 2\n(error) this prompt shows receipts, and RESP2 has no place for them; expected HELLO 3\n",
+        "c> RESET\nRESET\n",
+        "c> GET greeting AT eventual\n\"hello\"\n  eventual: read at c",
         "c> cut\n(error) expected two sites, such as 'cut a c', or one that is cut off, such as 'cut c'",
         "c> cut z\n(error) there is no site 'z'; expected one of a, b, c",
         "c> move z\n(error) there is no site 'z'; expected one of a, b, c",
@@ -201,6 +207,53 @@ fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
         assert!(said.contains(expected), "expected {expected:?} in:\n{said}");
     }
     assert!(said.ends_with("c> quit\n"), "{said}");
+}
+
+/// The prompt is at a site whose process is killed. What concerns all sites is asked of another one.
+#[test]
+fn a_shell_whose_site_is_dead_asks_another_one() {
+    let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .args(["demo", "--shell", "--processes", "--for", "120s", "--wan", "off"])
+        .env("TURNBUCKLE_LOG", "error")
+        .env("TMPDIR", directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the process starts");
+    let mut out = BufReader::new(process.stdout.take().expect("it is piped"));
+    let mut errors = BufReader::new(process.stderr.take().expect("it is piped"));
+    let pid = out.by_ref().lines().find_map(|line| {
+        let line = line.expect("it is text");
+        let (_, pid) = line.trim_start().strip_prefix("a ")?.split_once("pid")?;
+        let digits = pid
+            .trim_start()
+            .split(|letter: char| !letter.is_ascii_digit())
+            .next()?;
+        digits.parse().ok()
+    });
+    let pid = Pid::from_raw(pid.expect("the table names it")).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it runs");
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("it says that it has ended");
+    let mut input = process.stdin.take().expect("it is piped");
+    input
+        .write_all(b"use quorum\nb KEYSPACE INFO\ncut b c\nwan\nheal\nGET k\nquit\n")
+        .expect("it reads");
+    drop(input);
+    let mut said = String::new();
+    out.read_to_string(&mut said).expect("it is text");
+    assert!(process.wait().expect("it ends").success(), "{said}");
+    for expected in [
+        "a> use quorum\nOK\n",
+        "\"name\" => \"quorum\"",
+        "> wan\na <-> b  0ms\na <-> c  0ms\nb <-> c  0ms  CUT\n",
+        "a> GET k\n(error) site a: cannot connect to",
+    ] {
+        assert!(said.contains(expected), "expected {expected:?} in:\n{said}");
+    }
 }
 
 /// The comment in the eventual keyspace is nearly always seen alone; a machine that stands still for long might show both.
