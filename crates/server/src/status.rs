@@ -86,6 +86,12 @@ pub struct KeyspaceStatus {
     /// How many keys have a delete that is remembered. It waits until every site shows it, and then for a checkpoint.
     #[serde(default)]
     pub deletes_waiting: u64,
+    /// Keys of this node's partitions that have a value. One that has expired counts until it is removed.
+    #[serde(default)]
+    pub keys: u64,
+    /// Those of them whose value expires at some time.
+    #[serde(default)]
+    pub expiring_keys: u64,
     /// The partitions here of which data on disk is damaged and has not come back from other sites yet, with what is damaged. Some of their keys, or
     /// all, are not served.
     #[serde(default)]

@@ -403,9 +403,13 @@ impl Judge {
         if let Some(writes) = &mut self.siblings {
             writes.asked(id, client, key, options.as_deref());
         }
+        let gone_from = match value {
+            None => Some(now),
+            Some(_) => self.gone_from(options.as_deref(), now),
+        };
         let of_key = self.keys.entry(key.clone()).or_default();
-        if value.is_none() || conditions::expires(options.as_deref()) {
-            of_key.open_deletes.insert(id, now);
+        if let Some(from) = gone_from {
+            of_key.open_deletes.insert(id, from);
         }
         let Some(value) = value else {
             return;

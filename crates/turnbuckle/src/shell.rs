@@ -327,7 +327,7 @@ impl Shell {
     /// If a site refuses the keyspace, or no site answers.
     fn check_keyspace(&self, keyspace: &Bytes) -> Result<(), String> {
         let mut first = None;
-        for place in self.from_here() {
+        for place in self.here_first() {
             match self.open(place, Some(keyspace.clone())) {
                 Ok(_) => return Ok(()),
                 Err(Trouble::Refused(why)) => return Err(why),
@@ -338,7 +338,7 @@ impl Shell {
     }
 
     /// The places of the sites, that of the prompt first.
-    fn from_here(&self) -> impl Iterator<Item = usize> + use<> {
+    fn here_first(&self) -> impl Iterator<Item = usize> + use<> {
         let (here, sites) = (self.here, self.sites.len());
         (0..sites).map(move |place| (here + place) % sites)
     }
@@ -424,7 +424,7 @@ impl Shell {
     /// twice changes nothing more.
     fn ask_admin<T>(&self, ask: impl Fn(&AdminClient) -> Result<T, AdminClientError>) -> Result<T, String> {
         let mut first = None;
-        for place in self.from_here() {
+        for place in self.here_first() {
             match ask(&AdminClient::new(self.sites[place].admin.clone(), ADMIN_TIME)) {
                 Ok(answer) => return Ok(answer),
                 Err(error @ AdminClientError::Unreachable { .. }) => first = first.or(Some(error)),

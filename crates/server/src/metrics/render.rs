@@ -239,6 +239,17 @@ fn keyspaces_state(text: &mut Exposition, status: &Status) {
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.deletes_waiting as f64);
     }
+    let help =
+        "Keys of this node's partitions that have a value. One that has expired counts until it is removed.";
+    let mut family = text.family("turnbuckle_keys", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.keys as f64);
+    }
+    let help = "Keys of this node's partitions whose value expires at some time. One that has expired counts until it is removed.";
+    let mut family = text.family("turnbuckle_expiring_keys", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.expiring_keys as f64);
+    }
     let help = "1 if the data directory is an old copy, so that nothing is served: empty it and start the node again.";
     let mut family = text.family("turnbuckle_directory_outdated", Kind::Gauge, help);
     for keyspace in &status.keyspaces {

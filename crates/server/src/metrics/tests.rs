@@ -239,6 +239,8 @@ fn each_keyspace_says_what_was_written_into_it_and_what_its_protocol_added() {
         name: name.into(),
         versions_written_total,
         metadata_bytes_total,
+        keys: 2 * versions_written_total,
+        expiring_keys: versions_written_total,
         ..KeyspaceStatus::default()
     };
     let status = Status {
@@ -249,6 +251,8 @@ fn each_keyspace_says_what_was_written_into_it_and_what_its_protocol_added() {
     for (name, versions, bytes) in [("carts", 3.0, 0.0), ("likes", 10.0, 310.0)] {
         let of = [("keyspace", name)];
         assert_eq!(sample(&text, "turnbuckle_versions_written_total", &of), versions);
+        assert_eq!(sample(&text, "turnbuckle_keys", &of), 2.0 * versions);
+        assert_eq!(sample(&text, "turnbuckle_expiring_keys", &of), versions);
         assert_eq!(
             sample(&text, "turnbuckle_version_metadata_bytes_total", &of),
             bytes

@@ -1,12 +1,7 @@
 //! Puts with options: what their answers say of the key, beside whether the put was carried out.
 use super::{Judge, Rule, Seen, Shown};
 use crate::{OperationId, Record};
-use turnbuckle_core::{Answer, Condition, Operation, PutOptions, Receipt, VersionId};
-
-/// Whether a put may delete its value later: by an expiry of its own, or of the value that it replaced.
-pub(super) fn expires(options: Option<&PutOptions>) -> bool {
-    options.is_some_and(|options| options.expiry.is_some())
-}
+use turnbuckle_core::{Answer, Condition, Operation, Receipt, VersionId};
 
 impl Judge {
     /// A put was told the value before it. Or it was told that its condition did not hold, and what is there.

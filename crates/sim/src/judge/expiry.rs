@@ -15,7 +15,7 @@
 use super::{Excuse, Judge, Rule, Seen};
 use crate::Record;
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Content, Expiry, Hlc, Key, Micros, Operation, VersionId};
+use turnbuckle_core::{Answer, Content, Expiry, Hlc, Key, Micros, Operation, PutOptions, VersionId};
 
 impl Judge {
     /// Whether some value of a key may have expired.
@@ -49,7 +49,10 @@ impl Judge {
         }
         let is_early = |key: &Key| {
             let of_key = self.keys.get(key);
-            of_key.is_some_and(|of_key| of_key.until.values().flatten().any(|until| until > at))
+            of_key.is_some_and(|of_key| {
+                let mut known = of_key.until.values().flatten();
+                known.any(|until| until > at) || of_key.open_deletes.values().any(|from| from > at)
+            })
         };
         match (&record.operation, answer) {
             (Operation::Get { key, .. }, Answer::Value(None)) => is_early(key),
@@ -60,6 +63,18 @@ impl Judge {
             }
             _ => false,
         }
+    }
+
+    /// The earliest time at which a reader can see nothing because of a put that is asked for now. `None` if its value does not expire.
+    pub(super) fn gone_from(&self, options: Option<&PutOptions>, now: Micros) -> Option<Micros> {
+        Some(match options?.expiry? {
+            Expiry::At(until) => until,
+            // It is counted from the put's stamp, which is not below an honest clock. That clock may be behind.
+            Expiry::After(span) if !self.clocks_lie => {
+                Micros((now + span).0.saturating_sub(self.clock_bound.0))
+            }
+            Expiry::After(_) | Expiry::Kept => now,
+        })
     }
 
     /// The newest clock of any node, for the answer at hand: what is shown as expired expires no later. `None`: it was not looked at, because true time is

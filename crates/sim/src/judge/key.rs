@@ -57,7 +57,8 @@ pub(super) struct OfKey {
     pub until: BTreeMap<VersionId, Option<Micros>>,
     /// No node's clock has passed this time when the answer at hand was given: what expires later was not seen to be expired.
     pub clocks: Micros,
-    /// Deletes that were asked for and not answered, and when they were asked for. They may have happened.
+    /// Deletes, and puts of values that expire, which were asked for and not answered. They may have happened. With each the earliest time at which a reader
+    /// can see nothing because of it.
     pub open_deletes: BTreeMap<OperationId, Micros>,
     /// The number of writes of values whose version is not known.
     pub unknown_values: u32,
@@ -129,6 +130,11 @@ impl OfKey {
         until.is_none_or(|until| until <= now)
     }
 
+    /// Whether a write of unknown outcome may be why nothing was shown.
+    fn may_be_deleted(&self) -> bool {
+        self.open_deletes.values().any(|&from| from <= self.clocks)
+    }
+
     /// The oldest known delete that a floor admits.
     fn delete_from(&self, floor: Floor) -> Option<VersionId> {
         let mut from = self.deletes.range(floor.version..);
@@ -144,7 +150,7 @@ impl OfKey {
             (Shown::Version(_), _) | (Shown::Nothing { .. }, None) => Met::Yes,
             (Shown::Nothing { .. }, Some(floor)) => match self.delete_from(floor) {
                 Some(_) => Met::Yes,
-                None => perhaps(!self.open_deletes.is_empty()),
+                None => perhaps(self.may_be_deleted()),
             },
             (Shown::ValueBelow(version), floor) => {
                 let newest = self.values.range(..version).next_back();
@@ -161,7 +167,7 @@ impl OfKey {
         match (shown, met) {
             (Shown::Version(version), _) => Some(Floor::at_least(version)),
             // It was a delete that meets the floor: at least the oldest one, if all are known.
-            (Shown::Nothing { .. }, Some(floor)) if self.open_deletes.is_empty() => {
+            (Shown::Nothing { .. }, Some(floor)) if !self.may_be_deleted() => {
                 self.delete_from(floor).map(Floor::at_least)
             }
             // At least a delete of that value.
@@ -178,7 +184,11 @@ impl OfKey {
     /// The only delete that a read of nothing can have seen, if the read had to meet `floor` and was over at time `over`. `None` if there
     /// are or may be several.
     pub fn only_delete(&self, floor: Floor, over: Micros) -> Option<VersionId> {
-        if self.open_deletes.values().any(|&begun| begun <= over) {
+        if self
+            .open_deletes
+            .values()
+            .any(|&from| from <= over.max(self.clocks))
+        {
             return None;
         }
         let candidates = self.deletes.range(floor.version..);

@@ -821,6 +821,8 @@ impl AdminSource for Host {
                 Some(now.wall.reading.since(until).0 as f64 / 1e6)
             }),
             deletes_waiting: state_of(&keyspace.name).map_or(0, |state| state.deleted_keys),
+            keys: state_of(&keyspace.name).map_or(0, |state| state.live_keys),
+            expiring_keys: state_of(&keyspace.name).map_or(0, |state| state.expiring_keys),
             damage: state_of(&keyspace.name)
                 .map_or_else(Vec::new, |found| by_partition(&found.damaged).collect()),
             directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),

@@ -160,3 +160,26 @@ fn a_version_expires_at_the_same_time_everywhere() {
     court.gets_until(1, Some("1"), Some(version), Some(until + Micros(1)));
     assert_eq!(court.broken(), [Rule::Expiry]);
 }
+
+/// A put of unknown outcome, whose value would expire later, is no reason to show nothing now.
+#[test]
+fn an_open_put_may_have_expired_only_once_its_time_is_over() {
+    let broken = |expiry, later| {
+        let mut court = court();
+        let version = stamped(court.now);
+        court.puts(0, 0, "x", "1", version);
+        let options = PutOptions {
+            expiry: Some(expiry),
+            ..PutOptions::default()
+        };
+        court.ask(0, 0, put("x", "2").with(options));
+        court.now = court.now + later;
+        court.gets_until(0, None, None, None);
+        court.broken()
+    };
+    let undone = [Rule::NothingUndone];
+    assert_eq!(broken(Expiry::After(SPAN), Micros(0)), undone);
+    assert_eq!(broken(Expiry::After(SPAN), SPAN), []);
+    assert_eq!(broken(Expiry::At(Micros(u64::MAX)), SPAN), undone);
+    assert_eq!(broken(Expiry::Kept, Micros(0)), []);
+}
