@@ -53,6 +53,18 @@ fn drawn_worlds_keep_their_promises_and_show_what_eventual_allows() {
     }
 }
 
+/// In this world one value after another gets a step nearer to its expiry. A count of checkpoints that began with the first of them takes that for values that
+/// are never removed.
+#[test]
+fn values_that_expire_later_are_no_deletes_that_are_kept() {
+    let found = json(&["sim", "--protocol", "eventual", "--seed", "293", "--json"]);
+    assert_eq!(
+        found["violations"],
+        Value::Object(serde_json::Map::new()),
+        "{found}"
+    );
+}
+
 #[test]
 fn a_seed_gives_the_same_hash_alone_and_again() {
     let run = || json(&["sim", "scenarios/crash.toml", "--seed", "7", "--json"]);

@@ -44,6 +44,10 @@ impl<S: Session> World<S> {
                 let deletes = deletes + expired.map(|status| status.expiring_keys).sum::<u64>();
                 waiting += deletes;
                 let is_settled = here.iter().all(|status| status.settled > stamped);
+                if deletes == 0 {
+                    // The line of a value that expires is due several times. What is due now was not due all the time.
+                    since.remove(&node);
+                }
                 if deletes == 0 || !is_settled {
                     continue;
                 }
