@@ -186,19 +186,19 @@ impl Node {
 
     /// Handles a frame from another node, given without its length.
     ///
-    /// What is checked of a frame. The first five checks come in this order; the others depend on what the frame carries:
+    /// What is checked. The first four checks come in this order; the others depend on what the frame carries:
     ///
     /// | what | where |
     /// |---|---|
-    /// | its length | `take_frames` in the server's `peer.rs` |
     /// | the versions, names and secrets of both nodes, once for each connection | the server's `peer/handshake.rs` |
+    /// | its length | `take_frames` in the server's `peer.rs` |
     /// | that it decodes, and that both nodes have its keyspace | here |
-    /// | that its servers are those of the two nodes | `Keyspace::on_frame` in `keyspace.rs` |
+    /// | that the servers of a message or a stream are those of the two nodes | `Keyspace::on_frame` in `keyspace.rs` |
     /// | that its body decodes, and names replicas of the partition only | `decode_message` in `lane/peer.rs`, `decode_entry` in `entry.rs` |
-    /// | that a stream's entries follow what has arrived, come from the site that stamps it, and fit the window | `peer_stream.rs` and `pending.rs` in `replication/src`, `lane/receiver.rs` |
+    /// | that a stream's entries follow what has arrived, were stamped by the replica whose stream it is, and fit the window | `incoming/peer_stream.rs` and `pending.rs` in `replication/src`, `lane/receiver.rs` |
     /// | that a full copy was asked for, has its rows in order, and has room | `lane/copies.rs`, `lane/rows_in.rs` |
-    /// | that an answer is one that a caller here waits for, and carries a receipt | `keyspace/route.rs`, `callers.rs` |
-    /// | that no timestamp is too far ahead: a message is dropped, a stream is held, a full copy is refused | `Lane::on_message` in `lane/peer.rs`, `not_beyond` in `lane/copies.rs` |
+    /// | that an answer to a read or write carries a receipt; an answer that nobody waits for is ignored | `keyspace/route.rs`, `callers.rs` |
+    /// | that no timestamp is too far ahead: a message is dropped, a stream is held, a full copy and a request are refused | `lane/peer.rs`, `lane/receiver.rs`, `lane/copies.rs`, `keyspace/route.rs` |
     ///
     /// # Errors
     /// If the frame is not valid. The driver must break the link: the frames after it cannot be understood. A new link starts from what is

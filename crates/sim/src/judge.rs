@@ -185,7 +185,7 @@ pub struct Judge {
     /// Keys of reads of several keys that showed a value whose version was not known yet.
     pending: BTreeMap<(Key, Bytes), Vec<Pending>>,
     /// For each read of nothing without a version, the floor that it met. By the operation and the index of the key.
-    nothings: BTreeMap<(OperationId, u32), Floor>,
+    nothings: BTreeMap<(OperationId, u32), key::Nothing>,
     /// Whether sessions are told of what was lost. Then they are never shown less than they have seen.
     tells_losses: bool,
     /// The power losses of each replica.
@@ -408,8 +408,14 @@ impl Judge {
             Some(_) => self.gone_from(options.as_deref(), now),
         };
         let of_key = self.keys.entry(key.clone()).or_default();
-        if let Some(from) = gone_from {
-            of_key.open_deletes.insert(id, from);
+        if let Some(gone_from) = gone_from {
+            of_key.open_deletes.insert(
+                id,
+                key::OpenDelete {
+                    begun: now,
+                    gone_from,
+                },
+            );
         }
         let Some(value) = value else {
             return;
@@ -814,8 +820,8 @@ impl Judge {
         key: &Key,
         over: Micros,
     ) -> Option<VersionId> {
-        let floor = *self.nothings.get(&(id, place))?;
-        self.keys.get(key)?.only_delete(floor, over)
+        let read = *self.nothings.get(&(id, place))?;
+        self.keys.get(key)?.only_delete(read, over)
     }
 
     // ---- judging --------------------------------------------------------------------------------------------
@@ -858,8 +864,10 @@ impl Judge {
         let is_from_before_loss = self.is_from_before_loss(seen);
         let number = self.number;
         let of_key = self.keys.entry(seen.key.clone()).or_default();
-        if let (Shown::Nothing { .. }, Some(met)) = (shown, met) {
-            self.nothings.insert((seen.id, seen.place), met);
+        if let (Shown::Nothing { .. }, Some(floor)) = (shown, met) {
+            let clocks = of_key.clocks;
+            self.nothings
+                .insert((seen.id, seen.place), key::Nothing { floor, clocks });
         }
         if let Shown::Version(version) = shown
             && !is_from_before_loss

@@ -187,11 +187,11 @@ impl Shell {
 
     /// What the first word of a command may have been meant as. The server has no command of that name, and says only that.
     fn hint(&self, first: &str) -> String {
-        let small = first.to_ascii_lowercase();
+        let small = first.trim_end_matches('>').to_ascii_lowercase();
         let is_known_small = OWN_WORDS.contains(&small.as_str()) || self.place_of(&small).is_some();
         let hint = if is_known_small && small != first {
             format!("write '{small}' in small letters: it is a word of this prompt")
-        } else if first.len() == 1 {
+        } else if first.len() == 1 && first.starts_with(char::is_alphabetic) {
             self.no_site(first)
         } else {
             "'help' lists the words of this prompt".to_string()
@@ -256,7 +256,7 @@ impl Shell {
         match self.ask(place, command) {
             Ok(reply) => {
                 self.note_transaction(place, &command[0], &reply);
-                if is(0, "RESET") {
+                if is(0, "RESET") && !matches!(reply, Value::Error(_)) {
                     // It has ended RESP3 and the receipts. The next command at the site opens a connection that has both.
                     self.sessions.remove(&place);
                 }
@@ -370,9 +370,10 @@ impl Shell {
     /// Takes note of a command that begins or ends a transaction, or watches keys.
     fn note_transaction(&mut self, place: usize, name: &Bytes, reply: &Value) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        if (is("MULTI") || is("WATCH")) && !matches!(reply, Value::Error(_)) {
+        let is_done = !matches!(reply, Value::Error(_));
+        if (is("MULTI") || is("WATCH")) && is_done {
             self.transactions.insert(place);
-        } else if is("EXEC") || is("DISCARD") || is("UNWATCH") || is("RESET") {
+        } else if is("EXEC") || is("DISCARD") || is("UNWATCH") || (is("RESET") && is_done) {
             self.transactions.remove(&place);
         }
     }
@@ -420,14 +421,18 @@ impl Shell {
 
     // ---- the network ----------------------------------------------------------------------------------------
 
-    /// Asks the admin HTTP of the prompt's site. If it cannot be reached, another site is asked: every node knows the whole WAN, and to ask for the same change
-    /// twice changes nothing more.
+    /// Asks the admin HTTP of the prompt's site. If nothing listens there, another site is asked: every node knows the whole WAN. A node that listens and does not
+    /// answer in time may carry the request out later, so it is not asked of another one as well.
     fn ask_admin<T>(&self, ask: impl Fn(&AdminClient) -> Result<T, AdminClientError>) -> Result<T, String> {
         let mut first = None;
         for place in self.here_first() {
             match ask(&AdminClient::new(self.sites[place].admin.clone(), ADMIN_TIME)) {
                 Ok(answer) => return Ok(answer),
-                Err(error @ AdminClientError::Unreachable { .. }) => first = first.or(Some(error)),
+                Err(AdminClientError::Unreachable { address, source })
+                    if source.kind() == std::io::ErrorKind::ConnectionRefused =>
+                {
+                    first = first.or(Some(AdminClientError::Unreachable { address, source }));
+                }
                 Err(error) => return Err(of_admin(error)),
             }
         }

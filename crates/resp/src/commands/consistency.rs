@@ -74,7 +74,7 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (mut read, mut write) = (state.read.clone(), state.write.clone());
     for place in (1..call.len()).step_by(2) {
         // Each of the two words may be given once.
-        if place > 1 && call.arguments.is(place, &call.text(1)) {
+        if place > 3 || (place > 1 && call.arguments.is(place, &call.text(1))) {
             return Err(usage());
         }
         let (changed, is_write) = if call.arguments.is(place, "READ") {

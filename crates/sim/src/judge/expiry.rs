@@ -51,7 +51,7 @@ impl Judge {
             let of_key = self.keys.get(key);
             of_key.is_some_and(|of_key| {
                 let mut known = of_key.until.values().flatten();
-                known.any(|until| until > at) || of_key.open_deletes.values().any(|from| from > at)
+                known.any(|until| until > at) || of_key.open_deletes.values().any(|open| open.gone_from > *at)
             })
         };
         match (&record.operation, answer) {

@@ -57,9 +57,8 @@ pub(super) struct OfKey {
     pub until: BTreeMap<VersionId, Option<Micros>>,
     /// No node's clock has passed this time when the answer at hand was given: what expires later was not seen to be expired.
     pub clocks: Micros,
-    /// Deletes, and puts of values that expire, which were asked for and not answered. They may have happened. With each the earliest time at which a reader
-    /// can see nothing because of it.
-    pub open_deletes: BTreeMap<OperationId, Micros>,
+    /// Deletes, and puts of values that expire, which were asked for and not answered. They may have happened.
+    pub open_deletes: BTreeMap<OperationId, OpenDelete>,
     /// The number of writes of values whose version is not known.
     pub unknown_values: u32,
     pub floors: BTreeMap<Witness, Floors>,
@@ -67,6 +66,24 @@ pub(super) struct OfKey {
     pub shown: BTreeMap<ServerId, BTreeMap<VersionId, Micros>>,
     /// Floors for all replicas, from deletes that were forgotten.
     pub forgotten: Floors,
+}
+
+/// A write of unknown outcome that may be why nothing is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenDelete {
+    /// When it was asked for.
+    pub begun: Micros,
+    /// The earliest time by a reader's clock at which its key has no value because of it.
+    pub gone_from: Micros,
+}
+
+/// A read of nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Nothing {
+    /// The highest floor that it had to meet.
+    pub floor: Floor,
+    /// No node's clock had passed this time when it was answered.
+    pub clocks: Micros,
 }
 
 impl OfKey {
@@ -132,7 +149,8 @@ impl OfKey {
 
     /// Whether a write of unknown outcome may be why nothing was shown.
     fn may_be_deleted(&self) -> bool {
-        self.open_deletes.values().any(|&from| from <= self.clocks)
+        let mut open = self.open_deletes.values();
+        open.any(|open| open.gone_from <= self.clocks)
     }
 
     /// The oldest known delete that a floor admits.
@@ -181,19 +199,16 @@ impl OfKey {
         }
     }
 
-    /// The only delete that a read of nothing can have seen, if the read had to meet `floor` and was over at time `over`. `None` if there
-    /// are or may be several.
-    pub fn only_delete(&self, floor: Floor, over: Micros) -> Option<VersionId> {
-        if self
-            .open_deletes
-            .values()
-            .any(|&from| from <= over.max(self.clocks))
-        {
+    /// The only delete that a read of nothing can have seen, if it was over at time `over`. `None` if there are or may be several.
+    pub fn only_delete(&self, read: Nothing, over: Micros) -> Option<VersionId> {
+        let Nothing { floor, clocks } = read;
+        let mut open = self.open_deletes.values();
+        if open.any(|open| open.begun <= over && open.gone_from <= clocks) {
             return None;
         }
         let candidates = self.deletes.range(floor.version..);
         let mut candidates = candidates.filter(|(version, known)| {
-            floor.admits(**version) && known.begun <= over && self.is_gone(**version, self.clocks)
+            floor.admits(**version) && known.begun <= over && self.is_gone(**version, clocks)
         });
         let only = candidates.next().map(|(&version, _)| version);
         only.filter(|_| candidates.next().is_none())

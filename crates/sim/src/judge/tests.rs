@@ -256,6 +256,15 @@ fn the_trace_names_the_delete_that_a_read_of_nothing_has_seen_if_there_is_only_o
             .delete_seen(read, 0, &key, court.records[read.0].invoked)
     };
     assert_eq!(seen(&court), Some(version(2, 1)));
+    court.ask(1, 0, delete("x"));
+    court.gets(0, 0, "x", None, None);
+    assert_eq!(
+        seen(&court),
+        Some(version(2, 1)),
+        "the open delete was asked for later"
+    );
+    let mut court = deleted(true);
+    court.gets(0, 0, "x", None, None);
     court.puts(0, 0, "x", "new", version(5, 0));
     court.deletes(0, 0, "x", true, Some(version(6, 0)));
     assert_eq!(seen(&court), Some(version(2, 1)), "the second began later");
