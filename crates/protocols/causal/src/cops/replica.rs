@@ -38,7 +38,7 @@ pub struct CopsConfig {
     /// that are remembered above the watermarks. A version beyond that is looked at again when a request asks for it.
     pub max: usize,
     /// The most dependency checks that are asked for again at a time.
-    pub most_again: usize,
+    pub max_again: usize,
     /// The largest size of a session's context, in bytes of a token.
     pub max_context_bytes: usize,
     /// The planted bugs.
@@ -53,7 +53,7 @@ impl Default for CopsConfig {
             retry: Micros::from_millis(100),
             keep_every: Micros::from_millis(1_000),
             max: 1 << 16,
-            most_again: 1 << 10,
+            max_again: 1 << 10,
             max_context_bytes: 48 << 10,
             bugs: Bugs::default(),
         }
@@ -230,7 +230,7 @@ impl Protocol for Cops {
     fn shrink(config: &mut CopsConfig, by: u32) {
         config.keep_every = config.keep_every.shrunk(by);
         config.max = (config.max / by as usize).max(8);
-        config.most_again = (config.most_again / by as usize).max(1);
+        config.max_again = (config.max_again / by as usize).max(1);
     }
 
     fn open(

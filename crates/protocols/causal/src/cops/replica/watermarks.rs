@@ -75,7 +75,7 @@ impl Cops {
         self.catch_up(cx);
         for (partition, (key, id)) in
             self.questions
-                .old(cx.now.monotonic, self.config.retry, self.config.most_again)
+                .old(cx.now.monotonic, self.config.retry, self.config.max_again)
         {
             let server = ServerId { partition, ..self.me };
             cx.send(server, Message::DepCheck(key, id));
