@@ -1,4 +1,4 @@
-use crate::{Hlc, Micros};
+use crate::{Expiry, Hlc, Micros};
 use bytes::Bytes;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
@@ -52,6 +52,12 @@ impl Content {
         }
     }
 
+    /// When the value expired, as a timestamp, if it has expired for a reader at this time.
+    #[inline]
+    pub fn expired_at(&self, now: Hlc) -> Option<Hlc> {
+        self.until().map(Hlc::from_wall).filter(|&until| until <= now)
+    }
+
     /// The value that is stored, even if it has expired. Only for what stores, sends, counts or compares versions, and for protocols that take no expiry
     /// ([`crate::Descriptor::takes_expiry`]), in whose keyspaces nothing expires. All other readers ask for [`Content::at`].
     #[inline]
@@ -101,6 +107,31 @@ impl Content {
     }
 }
 
+/// What a put writes, before it is stamped.
+#[derive(Debug, Clone)]
+pub struct NewContent {
+    /// The value, or `None` to delete.
+    pub value: Option<Bytes>,
+    /// When the value expires, as the put asks for it.
+    pub expiry: Option<Expiry>,
+    /// When the value that it replaces would have expired.
+    pub previous: Option<Micros>,
+}
+
+impl NewContent {
+    /// The content of the version with this stamp. A span is counted from the stamp and not from the wall clock: a hybrid clock that is ahead of its wall
+    /// clock would see the value expire too early.
+    pub fn stamped(self, at: Hlc) -> Content {
+        let NewContent {
+            value,
+            expiry,
+            previous,
+        } = self;
+        let until = || expiry.and_then(|expiry| expiry.deadline(at.wall(), previous));
+        value.map_or(Content::DELETE, |value| Content::new(value, until()))
+    }
+}
+
 impl From<Bytes> for Content {
     fn from(value: Bytes) -> Content {
         Content::new(value, None)
@@ -137,6 +168,13 @@ mod tests {
         );
         assert!(!content.is_delete());
         assert_eq!(content.clone().compact(), content);
+        assert_eq!(content.expired_at(before), None);
+        assert_eq!(
+            content.expired_at(Hlc::from_wall(Micros(7))),
+            Some(Hlc::from_wall(Micros(7)))
+        );
+        assert_eq!(Content::from(VALUE).expired_at(Hlc::LATEST), None);
+        assert_eq!(Content::DELETE.expired_at(Hlc::LATEST), None);
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Descriptor {
 }
 
 const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
-const EXPIRY: &str = "a keyspace with `protocol = \"eventual\"`, such as `eventual` in the demo";
+const EXPIRY: &str = "a causal, eventual or regional keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 
 fn refused(keyspace: &str, what: &str, needed: &str) -> Failure {

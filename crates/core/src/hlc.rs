@@ -44,6 +44,17 @@ impl Hlc {
         fits.then_some(Hlc(wall << COUNTER_BITS | counter))
     }
 
+    /// A timestamp that is at least `span` later, and at most by another sixteenth of it. It is rounded up, so that many such times are the same. `span` is
+    /// the difference of two timestamps.
+    #[must_use]
+    pub fn about_after(self, span: u64) -> Hlc {
+        let exact = self.0.saturating_add(span);
+        Hlc(match (span / 16).checked_ilog2() {
+            Some(bits) => exact.checked_next_multiple_of(1 << bits).unwrap_or(u64::MAX),
+            None => exact,
+        })
+    }
+
     /// The next timestamp.
     ///
     /// # Panics

@@ -55,18 +55,18 @@ impl KeyspaceLevels {
     /// # Errors
     /// If the keyspace does not offer it.
     pub fn resolve(&self, operation: &Operation) -> Result<Level, Failure> {
-        let (default, offered) = match operation {
-            Operation::Put { .. } | Operation::Transact { .. } => (self.write, self.offered.writes),
+        let default = match operation {
+            Operation::Put { .. } | Operation::Transact { .. } => self.write,
             Operation::Get { .. }
             | Operation::Siblings { .. }
             | Operation::ReadMany { .. }
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
-            | Operation::First(_) => (self.read, self.offered.reads),
+            | Operation::First(_) => self.read,
         };
         let level = operation.level().unwrap_or(default);
-        level.offered_by(offered)
+        level.offered_by(self.offered, operation.is_write())
     }
 
     /// Checks that the keyspace offers every level that operations of a kind want.
@@ -74,13 +74,8 @@ impl KeyspaceLevels {
     /// # Errors
     /// If it does not offer one of them, or if a write has a time after which the next level is tried: it may take effect later.
     pub fn check(&self, wanted: &Wanted, is_write: bool) -> Result<(), Failure> {
-        let offered = if is_write {
-            self.offered.writes
-        } else {
-            self.offered.reads
-        };
         for level in wanted.levels() {
-            level.offered_by(offered)?;
+            level.offered_by(self.offered, is_write)?;
         }
         let has_times = match wanted {
             Wanted::Level(_) => false,
@@ -101,15 +96,20 @@ impl Level {
         levels.iter().any(|level| std::mem::discriminant(level) == kind)
     }
 
-    /// This level, if it is one of those that are offered.
+    /// This level, if it is one of those that are offered to reads or to writes.
     ///
     /// # Errors
     /// If it is not; the failure names the levels that are.
-    pub fn offered_by(self, offered: &[Level]) -> Result<Level, Failure> {
+    pub fn offered_by(self, levels: Levels, is_write: bool) -> Result<Level, Failure> {
+        let offered = match is_write {
+            true => levels.writes,
+            false => levels.reads,
+        };
         match self.is_among(offered) {
             true => Ok(self),
             false => Err(Failure::BadLevel {
                 asked: self,
+                is_write,
                 offered: offered.to_vec(),
             }),
         }

@@ -6,7 +6,7 @@ pub use chain_of_levels::{ChainOfLevels, Choice, FirstOf, Wanted};
 mod compute;
 pub use compute::{Compute, Computed, NotComputed, decimal};
 mod content;
-pub use content::Content;
+pub use content::{Content, NewContent};
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;

@@ -240,7 +240,9 @@ pub enum Failure {
     BadLevel {
         /// The level that was asked for.
         asked: Level,
-        /// The levels that this keyspace offers.
+        /// Whether it was asked for a write.
+        is_write: bool,
+        /// The levels that this keyspace offers, to reads or to writes.
         offered: Vec<Level>,
     },
     /// This kind of keyspace has no such operation. It did not happen.
@@ -269,8 +271,13 @@ impl fmt::Display for Failure {
         match self {
             Failure::Timeout(why) => write!(f, "{why}; the operation may have happened"),
             Failure::Unavailable(why) | Failure::Unsupported(why) => f.write_str(why),
-            Failure::BadLevel { asked, offered } => {
-                write!(f, "this keyspace cannot give {asked}; it offers ")?;
+            Failure::BadLevel {
+                asked,
+                is_write,
+                offered,
+            } => {
+                let what = if *is_write { "writes" } else { "reads" };
+                write!(f, "this keyspace cannot give {asked}; it offers {what} at ")?;
                 for (place, level) in offered.iter().enumerate() {
                     write!(f, "{}{}", if place == 0 { "" } else { ", " }, level.form())?;
                 }

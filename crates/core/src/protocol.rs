@@ -166,6 +166,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// The full copy is in place: for each site of its cut, everything that was stamped up to that time is here.
     fn on_copied(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 
+    /// The time at which a read looks at values that expire. `hybrid` is that of the hybrid clock: see [`Context::read_time`]. A protocol that stamps by
+    /// another clock goes by that clock.
+    fn read_time(&self, hybrid: Hlc, _: Now) -> Hlc {
+        hybrid
+    }
+
     // ---- what may be collected and forgotten ------------------------------------------------------------------------
 
     /// Whether no request to this replica may read a version of the key that is older than this one. Then the older ones are collected. Where siblings are

@@ -306,9 +306,9 @@ impl<P: Protocol> Replica<P> {
         self.parts.clock.last()
     }
 
-    /// The time at which a read here looks at values that expire: see [`Context::read_time`].
+    /// The time at which a read here looks at values that expire: see [`Protocol::read_time`].
     pub fn read_time(&self, now: Now) -> Hlc {
-        self.parts.clock.read_time(now)
+        self.protocol.read_time(self.parts.clock.read_time(now), now)
     }
 
     /// Moves the clock to a timestamp that was seen elsewhere, if that is later.

@@ -137,11 +137,11 @@ impl TokenHeader {
             return Err(malformed("more than 64 KiB").into());
         }
         let version = *token.first().ok_or_else(|| malformed("nothing"))?;
-        if version != Self::VERSION {
-            return Err(BadToken::Version { found: version });
-        }
         if token.len() < 3 + SIGNATURE_BYTES {
             return Err(malformed("too few bytes").into());
+        }
+        if version != Self::VERSION {
+            return Err(BadToken::Version { found: version });
         }
         let (signed, signature) = token.split_at(token.len() - SIGNATURE_BYTES);
         secret
@@ -249,6 +249,13 @@ mod tests {
         ));
         let other = ClusterSecret::new(&b"two"[..]);
         assert_eq!(header("causal").open(&other, &token), Err(BadToken::Signature));
+    }
+
+    #[test]
+    fn what_is_too_short_is_no_token_of_another_version() {
+        let secret = ClusterSecret::new(&b"one"[..]);
+        let opened = header("causal").open(&secret, b"abc");
+        assert!(matches!(opened, Err(BadToken::Malformed(_))), "{opened:?}");
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! 4. If Redis has it, take its name out of `unsupported.rs`.
 //! 5. Write a script in `tests/goldens`. `UPDATE_GOLDENFILES=1` writes the answers that list all commands (`tests/goldens/server`) again.
 //! 6. Add it to the commands that `tests/connection.rs` draws.
-//! 7. Name it in `docs/commands.md` and `docs/clients.md`.
-//! 8. If Redis has it, run `make test-valkey-suite UPDATE=yes`: `clients/valkey/expected.txt` lists what is refused.
+//! 7. Name it in `docs/commands.md`. If some keyspaces refuse it, or if it was refused everywhere until now, change `docs/clients.md`, too.
+//! 8. If Redis has it, run `make test-valkey-suite SUITE=.. UPDATE=yes`, with a checkout of Valkey: `clients/valkey/expected.txt` lists what is refused.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
 mod append;

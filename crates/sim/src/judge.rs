@@ -86,8 +86,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Receipt, ReplicaId, ServerId,
-    SiteId, Topology, VersionId,
+    Answer, Failure, Hlc, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Receipt, ReplicaId,
+    ServerId, SiteId, Topology, VersionId,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -201,6 +201,8 @@ pub struct Judge {
     expiries: Judged,
     /// Whether values may expire.
     judges_expiry: bool,
+    /// The newest time that each session was shown, at levels with session guarantees, each with the judge's number of the answer that showed it.
+    times_seen: BTreeMap<Witness, Vec<(u64, Hlc)>>,
     /// How far an honest clock may be from true time.
     clock_bound: Micros,
     /// The newest time of any node's clock, if it was looked at for the answer at hand.
@@ -258,6 +260,8 @@ struct Seen {
     is_careless: bool,
     /// The session, where it is a witness beside the replica, and whether its level promises an order of each key's operations.
     session: Option<(Witness, bool)>,
+    /// The session, if its level promises that it never sees less than before.
+    remembers: Option<Witness>,
     staleness: Option<Micros>,
     /// The claim covers the writes that at least this many replicas had acknowledged.
     covers: usize,
@@ -308,6 +312,7 @@ impl Judge {
             claims: Judged::default(),
             expiries: Judged::default(),
             judges_expiry: false,
+            times_seen: BTreeMap::new(),
             clock_bound: Micros(0),
             newest_clock: None,
             clocks_lie: false,
@@ -463,6 +468,9 @@ impl Judge {
         if self.answered_of_ledger(id, record) {
             return;
         }
+        if let Some(receipt) = receipt {
+            self.note_time_seen(record, answer, receipt);
+        }
         match (&record.operation, answer, receipt) {
             (Operation::Put { key, .. }, Answer::Replaced(_) | Answer::Unmet(_), Some(receipt)) => {
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
@@ -508,12 +516,20 @@ impl Judge {
                 self.siblings_read(seen, siblings);
             }
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
+                let is_snapshot = self.promise_of(&record.operation).makes_snapshots();
+                if is_snapshot {
+                    let seen = |key| {
+                        let server = self.server_of(key, ReplicaId::from(receipt.server.site));
+                        self.seen(id, record, 0, key, server, receipt, *at)
+                    };
+                    let all: Vec<Seen> = keys.iter().map(seen).collect();
+                    self.check_one_moment(record, &all, values);
+                }
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
                     if self.is_computed(key) {
                         continue;
                     }
                     // One site reads a snapshot. Otherwise each key is asked for alone, and the answer does not say which replica has answered for it.
-                    let is_snapshot = self.promise_of(&record.operation).makes_snapshots();
                     let from = if is_snapshot { receipt.server.site } else { site };
                     let server = self.server_of(key, ReplicaId::from(from));
                     let mut seen = self.seen(id, record, place, key, server, receipt, *at);
@@ -591,6 +607,20 @@ impl Judge {
                 let session = Witness::Session(record.client, record.session);
                 (session, receipt.given.promise().orders_keys())
             }),
+            remembers: {
+                let session = Witness::Session(record.client, record.session);
+                let promise = self.promise_of(&record.operation);
+                let is_fresh = self.has_sessions && matches!(promise, Promise::Bounded(_));
+                let all = matches!(
+                    promise,
+                    Promise::Session {
+                        ryw: true,
+                        mr: true,
+                        ..
+                    }
+                );
+                (promise.is_causal() || is_fresh || all).then_some(session)
+            },
             staleness: receipt.staleness,
             covers: receipt.covers(),
             rests_on_clocks: receipt.clock_bound > Micros(0),
@@ -832,7 +862,7 @@ impl Judge {
     }
 
     fn judge(&mut self, seen: Seen, needs: Needs, shown: Shown) {
-        let clocks = self.clocks_until(seen.over + self.clock_bound);
+        let clocks = self.clocks_of(&seen);
         let Some(of_key) = self.keys.get_mut(&seen.key) else {
             return;
         };

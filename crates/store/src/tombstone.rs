@@ -60,13 +60,7 @@ impl LineId {
     fn at_step<M: Meta>(version: &Version<M>, left: u32) -> Option<LineId> {
         let (stamped, gone_at) = (version.id.at.0, version.gone_at()?.0);
         let span = (gone_at - stamped) >> left;
-        let at = match (span / 16).checked_ilog2() {
-            Some(bits) => (stamped + span)
-                .checked_next_multiple_of(1 << bits)
-                .unwrap_or(u64::MAX),
-            None => stamped + span,
-        };
-        let (at, replica) = (Hlc(at), version.id.replica);
+        let (at, replica) = (version.id.at.about_after(span), version.id.replica);
         Some(LineId { at, replica })
     }
 

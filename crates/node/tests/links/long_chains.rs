@@ -5,7 +5,7 @@ use turnbuckle_causal::{
     CausalSpartanX,
     stable::{Put, Request},
 };
-use turnbuckle_core::{Chain, Key, Vector, Versions};
+use turnbuckle_core::{Chain, Hlc, Key, Vector, Versions};
 
 /// The most bytes of a chain that are sent at once, and one more version.
 const MAX_BYTES: usize = (1 << 20) + (200 << 10);
@@ -14,6 +14,8 @@ const HOT: &str = "{last}hot";
 
 fn put(key: &str, value: Vec<u8>) -> Request {
     Request::Put(Put {
+        seen: Hlc::ZERO,
+        expiry: None,
         key: Key::from(key),
         value: Some(value.into()),
         past: Vector::ZERO,

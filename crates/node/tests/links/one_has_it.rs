@@ -3,7 +3,7 @@
 use crate::machine::{KEYSPACE, Machine, at, link, link_without, server};
 use bytes::Bytes;
 use turnbuckle_causal::{CausalSpartanX, eventual::Eventual, stable};
-use turnbuckle_core::{Key, Level, Outcome, PlainRequest, PlainResponse, Protocol, Vector};
+use turnbuckle_core::{Hlc, Key, Level, Outcome, PlainRequest, PlainResponse, Protocol, Vector};
 
 /// A key of partition 0.
 const KEY: &str = "last";
@@ -55,6 +55,7 @@ fn a_snapshot_of_keys_of_a_node_without_the_keyspace_is_refused_at_once() {
     let (mut asker, holder) = (Machine::<CausalSpartanX>::new(3), Machine::new(0));
     link_without(at(1), &asker, &holder);
     let rotx = stable::Rotx {
+        seen: Hlc::ZERO,
         keys: [KEY, "in another"].map(Key::from).into(),
         stable: Vector::ZERO,
         past: Vector::ZERO,

@@ -13,6 +13,7 @@ const KEY: &str = "last";
 
 fn get() -> Request {
     Request::Get(Get {
+        seen: Hlc::ZERO,
         key: Key::from(KEY),
         stable: Vector::ZERO,
         need: Vector::ZERO,
@@ -22,6 +23,8 @@ fn get() -> Request {
 
 fn put(past: Vector) -> Request {
     Request::Put(Put {
+        seen: Hlc::ZERO,
+        expiry: None,
         key: Key::from(KEY),
         value: Some(Bytes::from_static(b"value")),
         past,
@@ -62,6 +65,8 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
         // Rows that the log does not have any more come as a full copy.
         for number in 0..40_u8 {
             let filler = Put {
+                seen: Hlc::ZERO,
+                expiry: None,
                 key: Key::from(format!("{{last}}{number}").as_str()),
                 value: Some(vec![0; 20 << 10].into()),
                 past: Vector::ZERO,

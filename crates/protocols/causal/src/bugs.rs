@@ -37,6 +37,15 @@ pub(crate) const EXPIRES_BY_ARRIVAL: Bug = Bug::new(
 pub(crate) const SHOWS_EXPIRED_VALUES: Bug =
     Bug::new("shows_expired_values", "a value is shown after it has expired");
 
+pub(crate) const FORGETS_WHAT_EXPIRED: Bug = Bug::new(
+    "forgets_what_expired",
+    "a session forgets what it has seen expired: at another site, whose clock is behind, it sees the value again",
+);
+pub(crate) const SLICES_EXPIRE_BY_OWN_CLOCKS: Bug = Bug::new(
+    "slices_expire_by_own_clocks",
+    "each partition goes by its own clock to tell what has expired in a snapshot, so the snapshot shows no single moment",
+);
+
 /// The bugs that are planted. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {
@@ -62,6 +71,10 @@ pub struct Bugs {
     pub expires_by_arrival: bool,
     /// Reads do not look at whether a value has expired.
     pub shows_expired_values: bool,
+    /// Servers go by their own clock alone, whatever the client has seen expired.
+    pub forgets_what_expired: bool,
+    /// Each partition goes by its own clock when it reads its part of a snapshot.
+    pub slices_expire_by_own_clocks: bool,
 }
 
 impl Bugs {
@@ -89,6 +102,8 @@ impl Bugs {
             "waits_for_one_site" => &mut self.waits_for_one_site,
             "expires_by_arrival" => &mut self.expires_by_arrival,
             "shows_expired_values" => &mut self.shows_expired_values,
+            "forgets_what_expired" => &mut self.forgets_what_expired,
+            "slices_expire_by_own_clocks" => &mut self.slices_expire_by_own_clocks,
             _ => return None,
         })
     }

@@ -7,7 +7,9 @@
 //! - A frame that ends too early is refused. A derived message would read a field that is missing as zero.
 use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId};
+use turnbuckle_core::{
+    BadFrame, Expiry, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId,
+};
 use turnbuckle_streams::Said;
 
 /// Fields written one after the other.
@@ -58,6 +60,15 @@ impl Writer<'_> {
             View::Visible => self.byte(0),
             View::Newest => self.byte(1),
             View::Fresh(bound) => self.byte(2).number(bound.0),
+        }
+    }
+
+    pub fn expiry(&mut self, expiry: Option<Expiry>) -> &mut Self {
+        match expiry {
+            None => self.byte(0),
+            Some(Expiry::At(time)) => self.byte(1).number(time.0),
+            Some(Expiry::After(span)) => self.byte(2).number(span.0),
+            Some(Expiry::Kept) => self.byte(3),
         }
     }
 
@@ -120,6 +131,16 @@ impl Reader {
             2 => self.micros().map(View::Fresh),
             other => Err(self.bad(format!("{other} as what a read shows, which is 0, 1 or 2"))),
         }
+    }
+
+    pub fn expiry(&mut self) -> Result<Option<Expiry>, BadFrame> {
+        Ok(Some(match self.byte()? {
+            0 => return Ok(None),
+            1 => Expiry::At(self.micros()?),
+            2 => Expiry::After(self.micros()?),
+            3 => Expiry::Kept,
+            other => return Err(self.bad(format!("{other} as an expiry, which is 0 to 3"))),
+        }))
     }
 
     pub fn number(&mut self) -> Result<u64, BadFrame> {

@@ -73,6 +73,7 @@ fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector
         key: Key::from("x"),
         stable: Vector::ZERO,
         need: Vector::ZERO,
+        seen: Hlc::ZERO,
         view: turnbuckle_causal::View::Visible,
     });
     ask(replica, chains, get);
@@ -109,8 +110,10 @@ fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_
     let put = Request::Put(Put {
         key: Key::from("x"),
         value: Some("1".into()),
+        expiry: None,
         past: scalar(700),
         stable: scalar(600),
+        seen: Hlc::ZERO,
         moved: false,
         eventual: false,
     });

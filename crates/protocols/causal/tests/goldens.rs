@@ -32,12 +32,13 @@ const NEVER: [&str; 3] = [
 ];
 
 /// The anomalies that a causal protocol prevents: those of `NEVER`, and more.
-const CAUSAL: [&str; 9] = [
+const CAUSAL: [&str; 10] = [
     "deleted_key_comes_back",
     "sites_stay_different",
     "acknowledged_write_lost",
     "answer_before_question",
     "comment_before_post",
+    "expired_key_comes_back",
     "fractured_snapshot",
     "own_write_missing",
     "reads_go_back",

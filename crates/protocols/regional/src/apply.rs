@@ -9,7 +9,7 @@ use crate::forwarder::fit;
 use crate::replica::{Cx, Line, Nukv, Timer};
 use crate::sites::Fit;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Hlc, Key, VersionId};
+use turnbuckle_core::{Hlc, Key, Micros, VersionId};
 use turnbuckle_raft::Committed;
 use turnbuckle_raft::applying::Next;
 
@@ -21,6 +21,8 @@ pub(crate) struct Ahead {
     /// The newest version that one of them puts.
     pub id: VersionId,
     pub has_value: bool,
+    /// When that value expires.
+    pub until: Option<Micros>,
 }
 
 impl Nukv {
@@ -142,6 +144,7 @@ impl Nukv {
         }
         if let Some((key, version)) = entry.into_version() {
             self.newest_write = self.newest_write.max(version.id.at);
+            self.expiries.add(&version);
             cx.put(key, version);
         }
     }
@@ -184,8 +187,13 @@ pub(crate) fn decode(committed: &Committed) -> Option<Entry> {
 /// A leader takes note of what an entry will put.
 pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, entry: &Entry) {
     if let (Some(key), Some(write)) = (entry.key(), entry.write()) {
-        let (id, has_value) = (entry.id(), write.value.is_some());
-        let new = Ahead { index, id, has_value };
+        let (id, has_value, until) = (entry.id(), write.value.is_some(), write.until());
+        let new = Ahead {
+            index,
+            id,
+            has_value,
+            until,
+        };
         let known = ahead.entry(key).or_insert(new);
         *known = match id >= known.id {
             true => new,

@@ -42,6 +42,8 @@ pub struct Bugs {
     pub claims_by_stamps: bool,
     /// Its site goes on in its epoch after replicas have lost their directories together.
     pub keeps_epoch: bool,
+    /// Replicas go by their own clock alone, whatever the session has seen expired.
+    pub forgets_what_expired: bool,
 }
 
 impl Bugs {
@@ -56,6 +58,7 @@ impl Bugs {
             "writes_twice" => &mut self.writes_twice,
             "claims_by_stamps" => &mut self.claims_by_stamps,
             "keeps_epoch" => &mut self.keeps_epoch,
+            "forgets_what_expired" => &mut self.forgets_what_expired,
             "keeps_no_votes" => &mut self.raft.keeps_no_votes,
             _ => return None,
         })
@@ -94,6 +97,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "keeps_epoch",
         "a majority of a site's directories is lost, and a session is not told that what it had seen is lost with them",
+    ),
+    Bug::new(
+        "forgets_what_expired",
+        "a session forgets what it has seen expired: at another replica, whose clock is behind, it sees the value again",
     ),
     Bug::new(
         "writes_twice",

@@ -31,6 +31,7 @@ pub(crate) struct Kept {
     pub held: Hlc,
     pub walls: BTreeMap<SiteId, Micros>,
     pub begun: u64,
+    pub newest_expiry: Hlc,
 }
 
 impl Kept {
@@ -47,6 +48,7 @@ impl Kept {
             out.put_u16(site.0);
             out.put_u64(wall.0);
         }
+        out.put_u64(self.newest_expiry.0);
         out.freeze()
     }
 
@@ -59,11 +61,14 @@ impl Kept {
             held: Hlc(bytes.try_get_u64().ok()?),
             begun: bytes.try_get_u64().ok()?,
             walls: BTreeMap::new(),
+            newest_expiry: Hlc::ZERO,
         };
         for _ in 0..bytes.try_get_u16().ok()? {
             let site = SiteId(bytes.try_get_u16().ok()?);
             kept.walls.insert(site, Micros(bytes.try_get_u64().ok()?));
         }
+        // Directories from before values could expire here end without it.
+        kept.newest_expiry = Hlc(bytes.try_get_u64().unwrap_or_default());
         Some(kept)
     }
 }
@@ -112,6 +117,7 @@ impl Nukv {
         let mut has_more = self.sites.merge(&copied.cut, &theirs.sites);
         self.newest_write = self.newest_write.max(self.sites.newest());
         self.settled = self.settled.max(theirs.settled);
+        self.expiries.add_all(theirs.newest_expiry, cx.read_time());
         if let Some(refill) = &mut self.refill {
             has_more |= refill.merge(&copied.cut, &theirs.sites);
         }
@@ -168,6 +174,7 @@ impl Nukv {
             held: self.held,
             walls: self.walls.clone(),
             begun: self.begun,
+            newest_expiry: self.expiries.newest(),
         };
         cx.put_named(SITES, kept.encode());
     }

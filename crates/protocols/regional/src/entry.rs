@@ -2,7 +2,7 @@
 use crate::sites::{Link, Place, Sites};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{Hlc, Key, Micros, ReplicaId, SiteId, Version, VersionId};
+use turnbuckle_core::{Content, Hlc, Key, Micros, ReplicaId, SiteId, Version, VersionId};
 use turnbuckle_raft::OperationName;
 
 /// An entry.
@@ -85,37 +85,47 @@ pub(crate) struct Write {
     /// Whether it is a delete that finds no value: then it puts nothing. It has an entry, so that it is found if its session asks again.
     #[prost(bool, tag = "4")]
     pub finds_nothing: bool,
-    /// The delete that it has found, if there is one.
+    /// The version that it has found, which is a delete or has expired, if there is one.
     #[prost(fixed64, tag = "5")]
     found_at: u64,
     #[prost(uint32, tag = "6")]
     found_site: u32,
+    /// When the value expires or, if it finds nothing, when the value that it has found has expired: in microseconds since 1970. 0: never.
+    #[prost(fixed64, tag = "7")]
+    until: u64,
 }
 
 impl Write {
     /// A put, or a delete that finds a value.
-    pub fn of(key: Bytes, value: Option<Bytes>, existed: bool) -> Write {
+    pub fn of(key: Bytes, content: &Content, existed: bool) -> Write {
         Write {
             key,
-            value,
+            value: content.stored().cloned(),
+            until: content.until().unwrap_or_default().0,
             existed,
             ..Write::default()
         }
     }
 
-    /// A delete that finds nothing, or the delete of this version.
-    pub fn nothing(key: Bytes, found: Option<VersionId>) -> Write {
+    /// A delete that finds nothing; or this version, which is a delete or has expired.
+    pub fn nothing(key: Bytes, found: Option<VersionId>, expired: Option<Micros>) -> Write {
         let (at, site) = found.map_or((0, 0), |id| (id.at.0, id.replica.site().0));
         Write {
             key,
             finds_nothing: true,
             found_at: at,
             found_site: site.into(),
+            until: expired.unwrap_or_default().0,
             ..Write::default()
         }
     }
 
-    /// The delete that it has found.
+    /// When the value expires or, if it finds nothing, when what it has found has expired.
+    pub fn until(&self) -> Option<Micros> {
+        (self.until > 0).then_some(Micros(self.until))
+    }
+
+    /// The version that it has found, which is a delete or has expired.
     pub fn found(&self) -> Option<VersionId> {
         let replica = ReplicaId::from(SiteId(self.found_site as u16));
         let at = Hlc(self.found_at);
@@ -158,7 +168,9 @@ impl Entry {
     pub fn for_others(mut self) -> Entry {
         (self.session, self.tag) = (0, 0);
         match &mut self.work {
-            Some(Work::Write(write)) if write.finds_nothing => *write = Write::nothing(Bytes::new(), None),
+            Some(Work::Write(write)) if write.finds_nothing => {
+                *write = Write::nothing(Bytes::new(), None, None)
+            }
             Some(Work::Write(write)) => write.existed = false,
             _ => {}
         }
@@ -220,10 +232,17 @@ impl Entry {
         let id = self.id();
         match self.work {
             Some(Work::Write(write)) if write.finds_nothing => None,
-            Some(Work::Write(Write { key, value, .. })) => {
-                let (content, meta) = (value.into(), ());
-                let version = Version { id, content, meta };
-                Some((Key::from(key), version))
+            Some(Work::Write(write)) => {
+                let until = write.until();
+                let content = write
+                    .value
+                    .map_or(Content::DELETE, |value| Content::new(value, until));
+                let version = Version {
+                    id,
+                    content,
+                    meta: (),
+                };
+                Some((Key::from(write.key), version))
             }
             _ => None,
         }
@@ -252,6 +271,10 @@ impl Entry {
             .is_some_and(|write| write.found_site >= u32::from(ReplicaId::MAX_SITES))
         {
             return Err("a delete of a version of no site".to_string());
+        }
+        let is_sound = |write: &Write| write.until == 0 || write.value.is_some() || write.finds_nothing;
+        if !self.write().is_none_or(is_sound) {
+            return Err("a delete that expires".to_string());
         }
         let is_first = matches!(self.work, Some(Work::Begin(_)));
         if let Some(Work::Begin(begin)) = &self.work {

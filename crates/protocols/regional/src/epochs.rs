@@ -85,10 +85,16 @@ impl Nukv {
     // ---- marks ------------------------------------------------------------------------------------------------
 
     /// Notes how far all sites are, until all know that all have every write. For that, each site's own entries have to come as far as the newest write of any site.
+    ///
+    /// It does so again when values have expired: they are forgotten when all sites are beyond the time at which they expire.
     pub(crate) fn mark(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now.monotonic;
-        let is_due = now >= self.marked + self.config.mark && self.settled < self.newest_write;
-        if !self.leads || !is_due || self.replicas.len() == 1 || !self.group.knows_committed() {
+        self.expiries.forget(self.settled);
+        let expired = self.expiries.due(cx.read_time());
+        let newest = self.newest_write.max(expired.unwrap_or_default());
+        let is_due =
+            now >= self.marked + self.config.mark && (self.settled < self.newest_write || expired.is_some());
+        if !self.leads || !is_due || !self.group.knows_committed() {
             return;
         }
         self.marked = now;
@@ -96,7 +102,7 @@ impl Nukv {
             self.note_held(site);
         }
         let (held, settled) = self.what_all_have().unwrap_or_default();
-        let is_news = settled > self.settled || self.taken.place(self.site).at <= self.newest_write;
+        let is_news = settled > self.settled || self.taken.place(self.site).at <= newest;
         let Some(link) = self.next_link(cx).filter(|_| is_news) else {
             return;
         };

@@ -354,7 +354,7 @@ impl Nukv {
             .collect::<Option<_>>()?;
         let all = || self.replicas.keys().copied();
         let held = everywhere.iter().map(|sites| sites.place(self.site).at);
-        let held = held.min().unwrap_or(Hlc(u64::MAX));
+        let held = held.min().unwrap_or(self.sites.place(self.site).at);
         let settled = everywhere.iter().map(|sites| sites.until(all()));
         let settled = settled.chain([self.sites.until(all())]).min();
         Some((held, settled.unwrap_or_default()))

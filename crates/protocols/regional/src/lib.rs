@@ -45,6 +45,7 @@ mod config;
 mod copies;
 mod entry;
 mod epochs;
+mod expiries;
 mod forwarder;
 mod message;
 mod reads;

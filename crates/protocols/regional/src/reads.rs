@@ -2,7 +2,7 @@
 use crate::replica::{Cx, Line, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
-use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, RequestId, SiteId, VersionId};
+use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, Receipt, RequestId, SiteId, VersionId};
 use turnbuckle_raft::Role;
 
 impl Nukv {
@@ -12,19 +12,32 @@ impl Nukv {
             return self.wait_for_needs(cx, id, request);
         }
         let newest = cx.chain(request.work.key()).map(|chain| chain.newest());
-        let (version, value) = match newest {
-            Some(newest) => (Some(newest.id), newest.content.stored().cloned()),
-            None => (None, None),
-        };
+        let now = self.read_time(cx, request.above);
+        let version = newest.map(|newest| newest.id);
+        let value = newest.and_then(|newest| newest.content.at(now).cloned());
+        let until = newest.and_then(|newest| newest.content.until());
+        let expired = newest.and_then(|newest| newest.content.expired_at(now));
         let (epoch, floor) = self.needs_of(version);
-        let receipt = self.receipt(cx, request.work.level(), version, self.applied);
+        let receipt = Receipt {
+            until,
+            ..self.receipt(cx, request.work.level(), version, self.applied)
+        };
         let response = Response {
             outcome: Outcome::Answered(PlainResponse::Value(value)),
             index: self.applied,
             epoch,
             floor,
+            expired: expired.unwrap_or_default(),
         };
         cx.reply(id, response, receipt);
+    }
+
+    /// The time at which a request looks at values that expire: that of the clock or, if that is later, the newest one that its session has seen.
+    pub(crate) fn read_time(&self, cx: &Cx<'_>, seen: Hlc) -> Hlc {
+        match self.config.bugs.forgets_what_expired {
+            true => cx.read_time(),
+            false => cx.read_time().max(seen),
+        }
     }
 
     /// What a session that has been shown this needs of other replicas from then on: the epoch of the version, or else a time ([`Response::floor`]).

@@ -5,6 +5,7 @@ use crate::apply::Ahead;
 use crate::config::{BUGS, NukvConfig, PARAMETERS};
 use crate::copies::{Kept, SITES};
 use crate::entry::Entry;
+use crate::expiries::Expiries;
 use crate::forwarder::Way;
 use crate::message::{Body, Message};
 use crate::request::{Outcome, Request, Response};
@@ -40,6 +41,10 @@ pub struct Nukv {
     pub(crate) held: Hlc,
     /// The newest timestamp of a write that is applied here; after a start, of any entry.
     pub(crate) newest_write: Hlc,
+    /// When values expire that were put here.
+    pub(crate) expiries: Expiries,
+    /// The latest of them when the replica was opened.
+    kept_expiry: Hlc,
     /// The next committed entry, if it waits for its key to be in memory.
     pub(crate) fetching: Fetching<Entry>,
     /// The replica of which a full copy is wanted.
@@ -135,6 +140,7 @@ impl Protocol for Nukv {
     const DESCRIPTOR: Descriptor = Descriptor {
         agrees_by_site: true,
         tells_losses: true,
+        takes_expiry: true,
         max_members: ReplicaId::MAX_MEMBERS,
         ..Descriptor::of(Replication::Consensus)
     };
@@ -252,6 +258,8 @@ impl Protocol for Nukv {
             applied: group.applied().index,
             group,
             newest_write: kept.sites.newest(),
+            expiries: Expiries::default(),
+            kept_expiry: kept.newest_expiry,
             taken: kept.sites.clone(),
             settled: kept.settled,
             held: kept.held,
@@ -298,6 +306,7 @@ impl Protocol for Nukv {
     fn on_start(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now.monotonic;
         self.group.start(now);
+        self.expiries.add_all(self.kept_expiry, cx.read_time());
         self.advance_lines(cx);
         cx.set_timer(Timer::Tick, self.config.timing.until_tick(now));
     }
@@ -456,8 +465,10 @@ impl Protocol for Nukv {
     }
 
     fn vitals(&self, now: Now) -> Vitals {
-        // If all sites have every write, there is none for whose sake deletes are kept.
-        let settled = match self.settled >= self.newest_write && !self.has_gap {
+        // If all sites have every write, and are beyond what has expired, there is none for whose sake deletes are kept.
+        let expired = self.expiries.due(Hlc::from_wall(now.wall.reading));
+        let newest = self.newest_write.max(expired.unwrap_or_default());
+        let settled = match self.settled >= newest && !self.has_gap {
             true => self.settled.max(Hlc::from_wall(now.wall.earliest)),
             false => self.settled,
         };
@@ -586,6 +597,7 @@ impl Nukv {
             index: self.applied,
             epoch: Hlc::ZERO,
             floor: Hlc::ZERO,
+            expired: Hlc::ZERO,
         };
         cx.reply(id, response, receipt);
     }

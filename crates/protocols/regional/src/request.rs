@@ -19,7 +19,8 @@ pub struct Request {
     pub is_repeated: bool,
     /// What the answering replica must have of each site. Of a write: only where writes wait.
     pub needs: Vec<(SiteId, Place)>,
-    /// Of a write: its timestamp must be above this one.
+    /// The newest time that the session has seen, as far as the level promises to go by it. A write's timestamp is above it, and a value that expires is looked at no
+    /// earlier.
     pub above: Hlc,
     /// How long the session has tried already: a replica does not let it wait for longer than the rest of its patience.
     pub tried: Micros,
@@ -36,6 +37,8 @@ pub struct Response {
     pub epoch: Hlc,
     /// If there is no version: what the answer shows has everything that any site stamped up to this time, and deletes up to it may be forgotten. If there is one, and no epoch: its timestamp, if other replicas may lack it.
     pub floor: Hlc,
+    /// When the version expired that was read, or that a delete has found, if it has. Zero: it has not.
+    pub expired: Hlc,
 }
 
 /// What became of an operation.
@@ -182,6 +185,7 @@ impl Wire for Response {
         out.put_u64(self.index);
         out.put_u64(self.epoch.0);
         out.put_u64(self.floor.0);
+        out.put_u64(self.expired.0);
         let (kind, leader) = match &self.outcome {
             Outcome::Answered(response) => {
                 out.put_u8(0);
@@ -207,11 +211,13 @@ impl Wire for Response {
         let index = frame.try_get_u64().map_err(cut_short)?;
         let epoch = Hlc(frame.try_get_u64().map_err(cut_short)?);
         let floor = Hlc(frame.try_get_u64().map_err(cut_short)?);
+        let expired = Hlc(frame.try_get_u64().map_err(cut_short)?);
         let with = |outcome| Response {
             outcome,
             index,
             epoch,
             floor,
+            expired,
         };
         let kind = frame.try_get_u8().map_err(cut_short)?;
         if kind == 0 {
@@ -232,7 +238,7 @@ impl Wire for Response {
     }
 
     fn newest(&self) -> Hlc {
-        let newest = self.epoch.max(self.floor);
+        let newest = self.epoch.max(self.floor).max(self.expired);
         match &self.outcome {
             Outcome::Answered(response) => response.newest().max(newest),
             _ => newest,

@@ -12,6 +12,8 @@
 //! | `writes-follow-reads` | | what was read |
 //! | `eventual` | nothing | nothing |
 //!
+//! By the second of these times a replica also looks at values that expire: for a read, by what its level needs.
+//!
 //! A write goes to the leader of the session's site, and to no other site: if the site has no majority, it says so. A read goes to the nearest replica, and to the leader of its site if that one lacks what the session needs.
 //!
 //! What all sessions over a group do if a replica does not answer, or does not lead, is in [`turnbuckle_raft::asking`].
@@ -23,8 +25,8 @@ use crate::sites::Place;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Proof, Receipt,
-    ReplicaSet, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadFrame, BadToken, Expiry, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Proof,
+    PutOptions, Receipt, ReplicaSet, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 use turnbuckle_raft::asking::{self, Known, Operations, Part, Timer, Wants};
 
@@ -57,9 +59,24 @@ pub struct NukvSession {
     home: SiteId,
     drops_dependency: bool,
     waits: bool,
-    /// The operations under way. Of a write it has the value.
-    open: Operations<Option<Bytes>>,
+    /// The operations under way.
+    open: Operations<Written>,
     seen: Seen,
+}
+
+/// What a write asks for, until it is answered.
+#[derive(Debug, Clone)]
+struct Written {
+    /// The value, or `None` to delete.
+    value: Option<Bytes>,
+    expiry: Option<Expiry>,
+}
+
+impl Written {
+    /// Whether its outcome tells the client of the version before it, as a read does.
+    fn reads(&self) -> bool {
+        self.value.is_none() || self.expiry == Some(Expiry::Kept)
+    }
 }
 
 /// What a session has seen.
@@ -67,7 +84,7 @@ pub struct NukvSession {
 struct Seen {
     /// Of each partition.
     partitions: BTreeMap<u16, Rows>,
-    /// The newest timestamp that it has read, and that it has written.
+    /// The newest time that it has read, of a version or of a value that it has seen expired; and the newest timestamp that it has written.
     read: Hlc,
     written: Hlc,
 }
@@ -99,6 +116,15 @@ fn places(row: &BTreeMap<(SiteId, Hlc), Hlc>) -> Vec<(SiteId, Place)> {
         .collect()
 }
 
+/// The level at which a write reads whose outcome tells of what was there before: as a delete that finds nothing, and a value that keeps an expiry. The leader must have what the session has read and written, unless the
+/// session asks for nothing.
+fn reads_at(level: Level) -> Level {
+    match level {
+        Level::Eventual => Level::Eventual,
+        _ => Level::Session,
+    }
+}
+
 impl Seen {
     /// What a replica must have, to read a key of the partition at this level; of a write that waits, to write it.
     fn needs(&self, level: Level, partition: u16) -> Vec<(SiteId, Place)> {
@@ -125,19 +151,11 @@ impl Seen {
         }
     }
 
-    /// A delete that finds nothing is a read. So the leader must have what the session has read and written, unless the session asks for nothing.
-    fn needs_of_delete(&self, level: Level, partition: u16) -> Vec<(SiteId, Place)> {
-        match level {
-            Level::Eventual => Vec::new(),
-            _ => self.needs(Level::Session, partition),
-        }
-    }
-
-    /// The timestamp above which a write is to be stamped.
+    /// The time above which a write is to be stamped, and at which a read looks at values that expire, at the earliest.
     fn above(&self, level: Level) -> Hlc {
         match level {
-            Level::MonotonicWrites => self.written,
-            Level::WritesFollowReads => self.read,
+            Level::MonotonicWrites | Level::ReadYourWrites => self.written,
+            Level::WritesFollowReads | Level::MonotonicReads => self.read,
             Level::Session => self.written.max(self.read),
             _ => Hlc::ZERO,
         }
@@ -234,20 +252,26 @@ impl NukvSession {
         let server = part.choose(cx.now.monotonic, known, nearest, wants_leader, members(site));
         let needs = || self.seen.needs(level, partition);
         let (needs, above) = match (&part.write, self.drops_dependency) {
-            (None, _) => (needs(), Hlc::ZERO),
+            (None, _) => (needs(), self.seen.above(level)),
             (Some(_), true) => (Vec::new(), Hlc::ZERO),
-            (Some(None), false) => (
-                self.seen.needs_of_delete(level, partition),
-                self.seen.above(level),
+            (Some(write), false) if write.reads() => (
+                self.seen.needs(reads_at(level), partition),
+                self.seen.above(reads_at(level)),
             ),
-            (Some(Some(_)), false) if self.waits => (needs(), self.seen.above(level)),
-            (Some(Some(_)), false) => (Vec::new(), self.seen.above(level)),
+            (Some(_), false) if self.waits => (needs(), self.seen.above(level)),
+            (Some(_), false) => (Vec::new(), self.seen.above(level)),
         };
         let key = part.key.clone();
         let request = Request {
             work: match &part.write {
                 None => PlainRequest::Get(key, level),
-                Some(value) => PlainRequest::Put(key, value.clone(), level, None),
+                Some(Written { value, expiry }) => {
+                    let options = expiry.map(|expiry| PutOptions {
+                        expiry: Some(expiry),
+                        ..PutOptions::default()
+                    });
+                    PlainRequest::Put(key, value.clone(), level, options.map(Box::new))
+                }
             },
             by,
             index: part.since_index,
@@ -268,7 +292,7 @@ impl NukvSession {
         number: u32,
         answer: Answer,
         receipt: Receipt,
-        (epoch, floor): (Hlc, Hlc),
+        (epoch, floor, expired): (Hlc, Hlc, Hlc),
     ) {
         if let Answer::Failed(failure) = answer {
             return self.open.fail(cx, tag, number, failure);
@@ -280,14 +304,14 @@ impl NukvSession {
         // A delete that finds nothing is a read.
         let is_read = match (&answer, &part.write) {
             (Answer::Value(_), None) => true,
-            (Answer::Written { existed }, Some(None)) => !existed,
-            (Answer::Written { .. }, Some(Some(_))) => false,
+            (Answer::Written { existed }, Some(write)) => write.value.is_none() && !existed,
             _ => {
                 let why = "the replica gives an answer to another question".to_string();
                 self.open.ask_again(cx, tag, number, why, false);
                 return;
             }
         };
+        self.seen.read = self.seen.read.max(expired);
         match receipt.version {
             Some(id) if epoch == Hlc::ZERO => {
                 self.seen
@@ -370,7 +394,12 @@ impl Session for NukvSession {
     ) {
         let (parts, wants) = match operation {
             Operation::Get { key, .. } => (vec![Part::new(key, None)], Wants::One),
-            Operation::Put { key, value, .. } => (vec![Part::new(key, Some(value))], Wants::One),
+            Operation::Put {
+                key, value, options, ..
+            } => {
+                let expiry = options.and_then(|options| options.expiry);
+                (vec![Part::new(key, Some(Written { value, expiry }))], Wants::One)
+            }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);
             }
@@ -429,7 +458,7 @@ impl Session for NukvSession {
                 if let Proof::Regional(proof) = &mut receipt.proof {
                     proof.redirects = part.redirects;
                 }
-                let shown = (response.epoch, response.floor);
+                let shown = (response.epoch, response.floor, response.expired);
                 return self.on_answer(cx, tag, number, answer.into(), receipt, shown);
             }
             Outcome::NotLeader(leader) => {

@@ -3,10 +3,29 @@ use crate::apply::note_ahead;
 use crate::entry::{Entry, Work, Write};
 use crate::replica::{Cx, Nukv};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{Key, PlainRequest, PlainResponse, Receipt, RequestId, VersionId};
+use turnbuckle_core::{
+    Expiry, Hlc, Key, Micros, NewContent, PlainRequest, PlainResponse, Receipt, RequestId, VersionId,
+};
 use turnbuckle_raft::sessions::Found;
 use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{Proposed, Role};
+
+/// The newest version of a key.
+#[derive(Debug, Clone, Copy)]
+struct There {
+    id: VersionId,
+    /// Whether it has a value, which may have expired.
+    has_value: bool,
+    /// When that value expires.
+    until: Option<Micros>,
+}
+
+impl There {
+    /// Whether the key has a value for a reader at this time.
+    fn has_value_at(&self, now: Hlc) -> bool {
+        self.has_value && self.until.is_none_or(|until| Hlc::from_wall(until) > now)
+    }
+}
 
 impl Nukv {
     /// A write, which only the leader of the site carries out.
@@ -42,22 +61,18 @@ impl Nukv {
         if lacks.is_some() && self.config.wait == 1 {
             return self.wait_for_needs(cx, id, request);
         }
-        let PlainRequest::Put(key, value, ..) = &request.work else {
+        let PlainRequest::Put(key, value, _, options) = &request.work else {
             return;
         };
+        let expiry = options.as_ref().and_then(|options| options.expiry);
+        let now = self.read_time(cx, request.above);
         let found = self.found(cx, key);
-        let existed = found.is_some_and(|(_, has_value)| has_value);
-        let write = match value {
-            None if !existed => {
-                let found = found.map(|(id, _)| id);
-                // It is answered as a read is. What the session has seen may be under way to here: without it, the delete would not delete that.
-                if self.lacks(&request.needs).is_some() {
-                    return self.wait_for_needs(cx, id, request);
-                }
-                Write::nothing(key.0.clone(), found)
-            }
-            value => Write::of(key.0.clone(), value.clone(), existed),
-        };
+        let existed = found.is_some_and(|found| found.has_value_at(now));
+        // It tells of what is there, as a read does. What the session has seen may be under way to here: without it, a delete would not delete that.
+        let reads = value.is_none() && !existed || expiry == Some(Expiry::Kept);
+        if reads && self.lacks(&request.needs).is_some() {
+            return self.wait_for_needs(cx, id, request);
+        }
         // Algorithm 4.2, lines 6 and 7: the clock follows what the session has seen.
         cx.observe(request.above);
         let Some(link) = self.next_link(cx) else {
@@ -66,6 +81,23 @@ impl Nukv {
                 None => Outcome::NotLeader(None),
             };
             return self.reply(cx, id, level, outcome);
+        };
+        let PlainRequest::Put(key, value, ..) = request.work else {
+            return;
+        };
+        let write = match value {
+            None if !existed => {
+                let expired = found.and_then(|found| found.until);
+                Write::nothing(key.0, found.map(|found| found.id), expired)
+            }
+            value => {
+                let new = NewContent {
+                    value,
+                    expiry,
+                    previous: found.filter(|_| existed).and_then(|found| found.until),
+                };
+                Write::of(key.0, &new.stamped(link.place.at), existed)
+            }
         };
         let Some((at, entry)) = self.propose_own(cx, link, Work::Write(write), request.by) else {
             let why = "too many writes wait for a majority of the site's replicas".to_string();
@@ -78,12 +110,20 @@ impl Nukv {
         self.flush_soon(cx);
     }
 
-    /// What the key has at the end of the leader's log: its newest version, and whether that has a value.
-    fn found(&self, cx: &Cx<'_>, key: &Key) -> Option<(VersionId, bool)> {
+    /// What the key has at the end of the leader's log.
+    fn found(&self, cx: &Cx<'_>, key: &Key) -> Option<There> {
         let newest = cx.chain(key).map(|chain| chain.newest());
-        let there = newest.map(|newest| (newest.id, !newest.content.is_delete()));
-        let ahead = self.ahead.get(key).map(|ahead| (ahead.id, ahead.has_value));
-        there.max(ahead)
+        let there = newest.map(|newest| There {
+            id: newest.id,
+            has_value: !newest.content.is_delete(),
+            until: newest.content.until(),
+        });
+        let ahead = self.ahead.get(key).map(|ahead| There {
+            id: ahead.id,
+            has_value: ahead.has_value,
+            until: ahead.until,
+        });
+        there.into_iter().chain(ahead).max_by_key(|found| found.id)
     }
 
     /// The client waits until its entry is applied.
@@ -155,14 +195,17 @@ impl Nukv {
         let (epoch, floor) = self.needs_of(version);
         let receipt = Receipt {
             waited: cx.now.monotonic.since(client.since),
+            until: write.until(),
             ..self.receipt(cx, client.level, version, client.at.index)
         };
+        let expired = write.until().filter(|_| write.finds_nothing);
         let existed = write.existed;
         let response = Response {
             outcome: Outcome::Answered(PlainResponse::Written { existed }),
             index: client.at.index,
             epoch,
             floor,
+            expired: expired.map_or(Hlc::ZERO, Hlc::from_wall),
         };
         cx.reply(client.id, response, receipt);
     }

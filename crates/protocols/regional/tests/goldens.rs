@@ -15,6 +15,7 @@ fn regional_keyspaces_prevent_in_the_gallery_what_a_session_sees_of_one_key() {
     let prevented = [
         "reads_go_back",
         "own_write_missing",
+        "expired_key_comes_back",
         "deleted_key_comes_back",
         "sites_stay_different",
         "acknowledged_write_lost",

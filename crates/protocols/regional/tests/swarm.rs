@@ -173,6 +173,7 @@ fn every_planted_bug_is_found() {
         ("writes_twice", all, Keys::Two, 30..=40),
         ("keeps_no_votes", all, Keys::Two, 1..=10),
         ("claims_by_stamps", all, Keys::Two, 60..=70),
+        ("forgets_what_expired", all, Keys::Two, 60..=70),
     ];
     let worlds = match asked.as_deref() {
         Some(bug) => vec![(bug, levels()[0], keys(), seeds())],

@@ -142,7 +142,9 @@ impl World {
         };
         let level = operation.level();
         let offered = Self::levels(keyspace);
-        let named = level.map_or(Ok(offered[0]), |level| level.offered_by(offered));
+        let named = level.map_or(Ok(offered[0]), |level| {
+            level.offered_by(turnbuckle_core::Levels::of_both(offered), operation.is_write())
+        });
         let asked = match named {
             Ok(level) => level,
             Err(failure) => return (Answer::Failed(failure), None),

@@ -9,13 +9,19 @@
 //! - **No value is shown after it**: not if the read was asked for later than that by more than the clock's bound.
 //! - **No value is gone before it**: a read of nothing that names an expired version, or that must have seen one, is no earlier than the newest clock of
 //!   any node.
+//! - **No session sees it again**: at a level that promises a session never to see less than before, a session that has seen the time at which a value expires
+//!   is not shown that value. It has seen a time if it has seen a version that was stamped then or later, or a value that expired then or later. No clock
+//!   excuses that.
+//! - **A snapshot shows one moment**: if it shows that one value has expired, it shows no other value that expired before that one.
 //!
 //! An expired version is a version like any other for all other rules: what was acknowledged is not lost, and nothing older is shown. Once it may have been
 //! forgotten, it is a delete that may have been forgotten.
-use super::{Excuse, Judge, Rule, Seen};
+use super::{Excuse, Judge, Rule, Seen, Witness};
 use crate::Record;
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Content, Expiry, Hlc, Key, Micros, Operation, PutOptions, VersionId};
+use turnbuckle_core::{
+    Answer, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Receipt, VersionId,
+};
 
 impl Judge {
     /// Whether some value of a key may have expired.
@@ -83,8 +89,9 @@ impl Judge {
         self.newest_clock = clock.map(|clock| clock.map_or(Micros::MAX, Hlc::wall));
     }
 
-    /// The time that no node's clock has passed yet, if nothing more is known than true time.
-    pub(super) fn clocks_until(&self, over: Micros) -> Micros {
+    /// The time that no clock has passed by which an answer was given: neither that of a node nor what its session had seen.
+    pub(super) fn clocks_of(&self, seen: &Seen) -> Micros {
+        let over = (seen.over + self.clock_bound).max(self.time_seen_by(seen).wall());
         self.newest_clock.map_or(over, |clock| clock.max(over))
     }
 
@@ -168,6 +175,14 @@ impl Judge {
         let Some(until) = until.or_else(known) else {
             return;
         };
+        let known = self.time_seen_by(seen);
+        if Hlc::from_wall(until) <= known {
+            let words = format!(
+                "operation {}: replica {} shows a value of {} that expired at {}us, although its session had seen {known}",
+                seen.id.0, seen.server, seen.key, until.0
+            );
+            self.report(Rule::Expiry, words);
+        }
         let is_late = seen.invoked > until + self.clock_bound;
         self.expiries
             .count((is_late && self.clocks_lie).then_some(Excuse::Clock));
@@ -185,7 +200,7 @@ impl Judge {
 
     /// A read shows nothing, because a version has expired.
     pub(super) fn check_expired(&mut self, seen: &Seen, version: VersionId, until: Micros) {
-        let clocks = self.clocks_until(seen.over + self.clock_bound);
+        let clocks = self.clocks_of(seen);
         let is_ahead_of_time = until > seen.over + self.clock_bound;
         let excuse = match self.newest_clock {
             _ if self.clocks_lie => Some(Excuse::Clock),
@@ -200,5 +215,92 @@ impl Judge {
             );
             self.report(Rule::Expiry, words);
         }
+    }
+
+    /// The newest time that a session had been shown before an operation was asked for. 0 if its level promises a session nothing.
+    fn time_seen_by(&self, seen: &Seen) -> Hlc {
+        let times = seen.remembers.and_then(|session| self.times_seen.get(&session));
+        let before = times.and_then(|times| {
+            let count = times.partition_point(|&(number, _)| number <= seen.before);
+            count.checked_sub(1).map(|last| times[last].1)
+        });
+        before.unwrap_or(Hlc::ZERO)
+    }
+
+    /// An answer shows a session that this time has passed: that of the version that it names, or of a value that has expired.
+    pub(super) fn note_time_seen(&mut self, record: &Record, answer: &Answer, receipt: &Receipt) {
+        let is_noted = match receipt.given.promise() {
+            Promise::Session { .. } => true,
+            Promise::Bounded(_) => self.has_sessions,
+            promise => promise.is_causal(),
+        };
+        if !self.judges_expiry || !is_noted {
+            return;
+        }
+        let is_expired = match (&record.operation, answer) {
+            (_, Answer::Value(None)) => true,
+            (Operation::Put { value: None, .. }, Answer::Written { existed }) => !existed,
+            _ => false,
+        };
+        let expired = receipt.until.filter(|_| is_expired).map(Hlc::from_wall);
+        let Some(time) = receipt.version.map(|version| version.at).max(expired) else {
+            return;
+        };
+        self.note_time(record, time);
+    }
+
+    fn note_time(&mut self, record: &Record, time: Hlc) {
+        let session = Witness::Session(record.client, record.session);
+        let times = self.times_seen.entry(session).or_default();
+        if times.last().is_none_or(|&(_, last)| last < time) {
+            times.push((self.number, time));
+        }
+    }
+
+    /// A snapshot shows a value of each of these keys, or nothing. There is a moment at which all of that was so.
+    pub(super) fn check_one_moment(&mut self, record: &Record, all: &[Seen], values: &[Option<Bytes>]) {
+        let Some(id) = all.first().map(|seen| seen.id.0) else {
+            return;
+        };
+        let is_judged = self.judges_expiry && self.has_sessions;
+        let all = all
+            .iter()
+            .zip(values)
+            .filter(|(seen, _)| is_judged && !seen.is_careless);
+        let shown = all.clone().filter_map(|(seen, value)| {
+            let version = self.version_of(&seen.key, value.as_ref()?)?;
+            Some((
+                *self.keys.get(&seen.key)?.until.get(&version)?.as_ref()?,
+                &seen.key,
+            ))
+        });
+        let nothing = all.filter(|(_, value)| value.is_none());
+        let gone = nothing.filter_map(|(seen, _)| Some((self.must_have_expired(seen)?, &seen.key)));
+        let (alive, Some((since, gone))) = (shown.min(), gone.max()) else {
+            return;
+        };
+        if let Some((until, alive)) = alive.filter(|(until, _)| *until <= since) {
+            let words = format!(
+                "operation {}: a snapshot shows a value of {alive} that expired at {}us, and {gone} as expired, which expired at {}us or later",
+                id, until.0, since.0
+            );
+            self.report(Rule::Expiry, words);
+        }
+        self.note_time(record, Hlc::from_wall(since));
+    }
+
+    /// A read shows that a key has no value. If only the expiry of a version can be the reason: the earliest time at which that can have been. It is not known
+    /// of a key that may have been deleted, that its session need not be shown, or of which a version is not known.
+    fn must_have_expired(&self, seen: &Seen) -> Option<Micros> {
+        let of_key = self.keys.get(&seen.key)?;
+        let expires = |version: &VersionId| of_key.until.get(version).copied().flatten();
+        let is_known =
+            of_key.unknown_values == 0 && of_key.deletes.keys().all(|version| expires(version).is_some());
+        let floor = self.firm_floor(of_key, seen)?;
+        if !is_known || !of_key.open_deletes.is_empty() {
+            return None;
+        }
+        let may_be_shown = of_key.versions().filter(|&version| floor.admits(version));
+        may_be_shown.filter_map(|version| expires(&version)).min()
     }
 }

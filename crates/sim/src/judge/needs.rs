@@ -83,6 +83,11 @@ impl Judge {
         }
     }
 
+    /// What the witness had been shown before, unless something excuses that it is shown less.
+    pub(super) fn firm_floor(&self, of_key: &OfKey, seen: &Seen) -> Option<Floor> {
+        self.shown_before(of_key, seen, seen.witness, false).firm
+    }
+
     fn shown_before(&self, of_key: &OfKey, seen: &Seen, witness: Witness, is_careless: bool) -> Need {
         let mut need = Need::default();
         let Some(floors) = of_key.floors.get(&witness) else {

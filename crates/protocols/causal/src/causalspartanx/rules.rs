@@ -1,7 +1,8 @@
 use crate::stable::{Cx, Intervals, Put, Rules, Stable};
 use crate::{Bugs, bugs};
-use bytes::Bytes;
-use turnbuckle_core::{Bug, Hlc, Key, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId};
+use turnbuckle_core::{
+    Bug, Hlc, Key, Micros, NewContent, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId,
+};
 
 /// The configuration of a CausalSpartanX keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,6 +99,8 @@ impl Rules for CausalSpartanXRules {
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::DELETES_TELL_NOTHING_STABLE,
         bugs::WAITS_FOR_ONE_SITE,
+        bugs::FORGETS_WHAT_EXPIRED,
+        bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
     ];
     const TOLERATES_CLOCK_STEPS: bool = true;
     const SCALAR: bool = false;
@@ -187,9 +190,9 @@ impl Rules for CausalSpartanXRules {
         stable: &mut Stable,
         cx: &mut Cx<'_, Self>,
         k: &Key,
-        v: Option<Bytes>,
+        v: NewContent,
         ds: Vector,
-    ) -> VersionId {
+    ) -> (VersionId, Option<Micros>) {
         cx.observe(ds.newest().max(stable.dsv().at(self.me))); // line 8
         let id = VersionId {
             at: cx.stamp(), // lines 9 and 13
@@ -199,12 +202,13 @@ impl Rules for CausalSpartanXRules {
         stable.write_down_what_is_here(cx, &ds);
         let d = Version {
             id,
-            content: v.into(),
+            content: v.stamped(id.at),
             meta: ds,
         };
+        let until = d.content.until();
         let kept = cx.replicate(cx.others(), k.clone(), d); // lines 16, 18 and 19
         assert!(kept, "a new stamp names no version that is there");
-        id
+        (id, until)
     }
 
     // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ use crate::{
     wire::{Reader, Writer},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Meta, Micros, ReplicaSet, Vector, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Expiry, Hlc, Key, Meta, Micros, ReplicaSet, Vector, VersionId, Wire};
 use turnbuckle_streams::Said;
 
 /// A version of a key that must be visible first.
@@ -22,6 +22,8 @@ pub enum Request {
         key: Key,
         /// What is to be read.
         view: View,
+        /// The newest time that the session has seen. A value that expires is looked at no earlier.
+        seen: Hlc,
     },
     /// Writes a key, or deletes it: `put_after`.
     Put {
@@ -29,9 +31,11 @@ pub enum Request {
         key: Key,
         /// The new value, or `None` to delete.
         value: Option<Bytes>,
+        /// When the value expires.
+        expiry: Option<Expiry>,
         /// The session's context.
         nearest: Dependencies,
-        /// The newest timestamp that the session has seen: the write is stamped above it.
+        /// The newest time that the session has seen: the write is stamped above it.
         seen: Hlc,
         /// Whether the write depends on nothing: level `eventual`.
         eventual: bool,
@@ -54,6 +58,8 @@ pub enum Response {
         value: Option<Bytes>,
         /// Whether every site shows the version: then no version needs to depend on it.
         everywhere: bool,
+        /// When the version expired, if it has. 0: it has not.
+        expired: Hlc,
     },
     /// The write is durable here.
     Written {
@@ -64,6 +70,8 @@ pub enum Response {
     Nothing {
         /// As in [`Response::Value`].
         everywhere: bool,
+        /// As in [`Response::Value`].
+        expired: Hlc,
     },
     /// The answer to [`Request::Confirm`].
     Confirmed {
@@ -179,17 +187,19 @@ impl Wire for Request {
     fn encode(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         match self {
-            Request::Get { key, view } => {
-                out.byte(0).bytes(key.as_ref()).view(*view);
+            Request::Get { key, view, seen } => {
+                out.byte(0).bytes(key.as_ref()).view(*view).number(seen.0);
             }
             Request::Put {
                 key,
                 value,
+                expiry,
                 nearest,
                 seen,
                 eventual,
             } => {
                 out.byte(1).bytes(key.as_ref()).value(value.as_ref());
+                out.expiry(*expiry);
                 nearest.put(&mut out);
                 out.number(seen.0).flag(*eventual);
             }
@@ -206,10 +216,12 @@ impl Wire for Request {
             0 => Request::Get {
                 key: from.key()?,
                 view: from.view()?,
+                seen: from.hlc()?,
             },
             1 => Request::Put {
                 key: from.key()?,
                 value: from.value()?,
+                expiry: from.expiry()?,
                 nearest: Dependencies::take(&mut from)?,
                 seen: from.hlc()?,
                 eventual: from.flag()?,
@@ -225,7 +237,7 @@ impl Wire for Request {
 
     fn newest(&self) -> Hlc {
         match self {
-            Request::Get { .. } => Hlc::ZERO,
+            Request::Get { seen, .. } => *seen,
             Request::Put { nearest, seen, .. } => nearest.newest().max(*seen),
             Request::Confirm { version, .. } => version.1.at,
         }
@@ -244,9 +256,16 @@ impl Wire for Response {
     fn encode(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         match self {
-            Response::Value { value, everywhere } => out.byte(0).value(value.as_ref()).flag(*everywhere),
+            Response::Value {
+                value,
+                everywhere,
+                expired,
+            } => {
+                out.byte(0).value(value.as_ref());
+                out.flag(*everywhere).number(expired.0)
+            }
             Response::Written { existed } => out.byte(1).flag(*existed),
-            Response::Nothing { everywhere } => out.byte(2).flag(*everywhere),
+            Response::Nothing { everywhere, expired } => out.byte(2).flag(*everywhere).number(expired.0),
             Response::Confirmed { everywhere } => out.byte(3).flag(*everywhere),
             Response::Refused(why) => out.byte(4).bytes(why.as_bytes()),
         };
@@ -258,12 +277,14 @@ impl Wire for Response {
             0 => Response::Value {
                 value: from.value()?,
                 everywhere: from.flag()?,
+                expired: from.hlc()?,
             },
             1 => Response::Written {
                 existed: from.flag()?,
             },
             2 => Response::Nothing {
                 everywhere: from.flag()?,
+                expired: from.hlc()?,
             },
             3 => Response::Confirmed {
                 everywhere: from.flag()?,
@@ -275,7 +296,10 @@ impl Wire for Response {
     }
 
     fn newest(&self) -> Hlc {
-        Hlc::ZERO
+        match self {
+            Response::Value { expired, .. } | Response::Nothing { expired, .. } => *expired,
+            Response::Written { .. } | Response::Confirmed { .. } | Response::Refused(_) => Hlc::ZERO,
+        }
     }
 }
 
@@ -375,12 +399,19 @@ mod tests {
         let key = Key::from("y");
         for view in [View::Visible, View::Newest, View::Fresh(Micros(7))] {
             let key = key.clone();
-            there_and_back(&Request::Get { key, view });
+            let get = Request::Get {
+                key,
+                view,
+                seen: Hlc(13),
+            };
+            there_and_back(&get);
+            assert_eq!(get.newest(), Hlc(13));
         }
         for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"\0\xff"))] {
             let put = Request::Put {
                 key: key.clone(),
                 value,
+                expiry: Some(Expiry::After(Micros(5))),
                 nearest: nearest(),
                 seen: Hlc(11),
                 eventual: false,
@@ -396,14 +427,15 @@ mod tests {
 
     #[test]
     fn every_answer_comes_back_as_it_went() {
-        let everywhere = true;
+        let (everywhere, expired) = (true, Hlc(9));
         for response in [
             Response::Value {
                 value: Some(Bytes::from_static(b"v")),
                 everywhere,
+                expired,
             },
             Response::Written { existed: true },
-            Response::Nothing { everywhere },
+            Response::Nothing { everywhere, expired },
             Response::Confirmed { everywhere },
             Response::Refused("why".into()),
         ] {

@@ -185,6 +185,7 @@ impl Protocol for Cops {
         history: true,
         tolerates_clock_steps: true,
         tolerates_old_directories: true,
+        takes_expiry: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<CopsConfig>] = &[
@@ -214,6 +215,7 @@ impl Protocol for Cops {
         bugs::FORGETS_DELETES_EARLY,
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
+        bugs::FORGETS_WHAT_EXPIRED,
     ];
     const METRICS: &'static [Metric<Self>] = &of_hidden_versions::<Self>(
         |cops, _| Reading::Count(cops.pending.len() as u64),

@@ -37,7 +37,7 @@ pub struct CopsSession {
     context: BTreeSet<Dependency>,
     /// About how many bytes the context takes in a token.
     context_bytes: usize,
-    /// The newest timestamp that this client has seen.
+    /// The newest time that this client has seen: a timestamp, or the time of a value that it has seen expired.
     seen: Hlc,
     /// Whether the context is that of a token, and not known to be visible here.
     moved: bool,
@@ -105,11 +105,11 @@ impl CopsSession {
     }
 
     /// Takes note of the version that was read. The next write depends on it, unless every site has it.
-    fn saw(&mut self, receipt: &Receipt, everywhere: bool) {
-        let Some(id) = receipt.version.filter(|_| receipt.given == Level::Causal) else {
+    fn saw(&mut self, receipt: &Receipt, everywhere: bool, expired: Hlc) {
+        let Some(id) = receipt.version.filter(|_| receipt.given != Level::Eventual) else {
             return;
         };
-        self.seen = self.seen.max(id.at);
+        self.seen = self.seen.max(id.at).max(expired);
         let dependency = (self.key.compact(), id);
         match everywhere {
             true => self.forget(&dependency),
@@ -195,7 +195,9 @@ impl CopsSession {
         self.is_list = matches!(operation, Operation::ReadMany { .. });
         let (key, write) = match operation {
             Operation::Get { key, .. } => (key, None),
-            Operation::Put { key, value, .. } => (key, Some(value)),
+            Operation::Put {
+                key, value, options, ..
+            } => (key, Some((value, options.and_then(|options| options.expiry)))),
             Operation::ReadMany { mut keys, .. } if keys.len() == 1 => (keys.remove(0), None),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);
@@ -225,12 +227,14 @@ impl CopsSession {
             None => Request::Get {
                 key,
                 view: View::at(level),
+                seen: self.seen,
             },
-            Some(value) => {
+            Some((value, expiry)) => {
                 let nearest = self.context.iter().filter(|_| !eventual).cloned().collect();
                 Request::Put {
                     key,
                     value,
+                    expiry,
                     nearest: Dependencies(nearest),
                     seen: self.seen,
                     eventual,
@@ -321,8 +325,12 @@ impl Session for CopsSession {
             lost => return cx.fail(tag, lost.into_failure().expect("it is not an answer")),
         };
         let answer = match response {
-            Response::Value { value, everywhere } => {
-                self.saw(&receipt, everywhere);
+            Response::Value {
+                value,
+                everywhere,
+                expired,
+            } => {
+                self.saw(&receipt, everywhere, expired);
                 match self.is_list {
                     true => Answer::Values(vec![value]),
                     false => Answer::Value(value),
@@ -332,8 +340,8 @@ impl Session for CopsSession {
                 self.wrote(&receipt);
                 Answer::Written { existed }
             }
-            Response::Nothing { everywhere } => {
-                self.saw(&receipt, everywhere);
+            Response::Nothing { everywhere, expired } => {
+                self.saw(&receipt, everywhere, expired);
                 Answer::Written { existed: false }
             }
             Response::Refused(why) => return cx.fail(tag, Failure::Unavailable(why)),
@@ -480,7 +488,11 @@ mod tests {
             0,
             at,
             Level::Causal,
-            Response::Value { value, everywhere },
+            Response::Value {
+                value,
+                everywhere,
+                expired: Hlc::ZERO,
+            },
         );
     }
 
@@ -569,7 +581,11 @@ mod tests {
                 answer_at(&mut moved, Micros(confirmed_at), 0, 1, Level::Causal, confirmed);
             }
             let (value, everywhere) = (None, false);
-            let found = Response::Value { value, everywhere };
+            let found = Response::Value {
+                value,
+                everywhere,
+                expired: Hlc::ZERO,
+            };
             let steps = answer_at(&mut moved, Micros(60_000), 0, 2, Level::Causal, found);
             let [
                 SessionStep::Answer {

@@ -1,9 +1,9 @@
 use crate::{Bugs, bugs};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Bug, Content, Context, Descriptor, Expiry, Forgotten, Hlc, Key, Level, Micros, Now, Parameter,
-    PlainRequest, PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId,
-    Setting, Topology, Version, VersionId, Vitals,
+    Bounded, Bug, Content, Context, Descriptor, Expiry, Forgotten, Hlc, Key, Level, Micros, NewContent, Now,
+    Parameter, PlainRequest, PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId,
+    ServerId, Setting, Topology, Version, VersionId, Vitals,
 };
 use turnbuckle_streams::{Mark, Marks};
 
@@ -322,10 +322,12 @@ impl Eventual {
             replica: self.me,
         };
         self.marks.stamped(version.at);
-        // By the stamp, not by the wall clock: a hybrid clock that is ahead of its wall clock would see it expire too early.
-        let until =
-            expiry.and_then(|expiry| expiry.deadline(version.at.wall(), previous.filter(|_| existed)));
-        let content = value.map_or(Content::DELETE, |value| Content::new(value, until));
+        let new = NewContent {
+            value,
+            expiry,
+            previous: previous.filter(|_| existed),
+        };
+        let content = new.stamped(version.at);
         let until = content.until();
         let written = Version {
             id: version,

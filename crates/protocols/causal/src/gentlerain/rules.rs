@@ -1,10 +1,9 @@
 use crate::stable::{Cx, Intervals, Line, Put, Request, Rules, Stable, Timer};
 use crate::{Bugs, bugs};
-use bytes::Bytes;
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Bug, Hlc, Key, Micros, Now, Parameter, ReplicaId, RequestId, ServerId, Setting, Vector, Version,
-    VersionId,
+    Bug, Hlc, Key, Micros, NewContent, Now, Parameter, ReplicaId, RequestId, ServerId, Setting, Vector,
+    Version, VersionId,
 };
 
 /// The configuration of a GentleRain keyspace.
@@ -70,6 +69,8 @@ impl Rules for GentleRainRules {
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::PROVES_BY_THE_LEAST_CLOCK,
+        bugs::FORGETS_WHAT_EXPIRED,
+        bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
     ];
     /// It stamps by raw clocks, and relies on their never going back.
     const TOLERATES_CLOCK_STEPS: bool = false;
@@ -111,6 +112,11 @@ impl Rules for GentleRainRules {
     /// The raw clock takes no note of any timestamp.
     fn observe(_: &mut Cx<'_, Self>, _: Hlc) {}
 
+    /// The raw clock: after a restart, the hybrid clock is ahead of the stamps from which spans are counted.
+    fn read_time(_: Hlc, now: Now) -> Hlc {
+        Hlc::from_wall(now.wall.reading)
+    }
+
     /// C1 needs a stamp above everything that the client has seen. There is none before the clock shows it, so the request waits. A timer goes by
     /// monotonic time: if the clock is set meanwhile, the request finds it behind again and waits again.
     fn when_clock_is_there(
@@ -141,7 +147,7 @@ impl Rules for GentleRainRules {
     fn excuse(&self, now: Now, put: &Put) -> Option<String> {
         let by = self.behind(now, put)?;
         Some(format!(
-            "this server's clock is {by} behind the newest timestamp that this session has seen or written"
+            "this server's clock is {by} behind the newest time that this session has seen or written"
         ))
     }
 
@@ -173,23 +179,26 @@ impl Rules for GentleRainRules {
         stable: &mut Stable,
         cx: &mut Cx<'_, Self>,
         k: &Key,
-        value: Option<Bytes>,
+        value: NewContent,
         _dt: Vector,
-    ) -> VersionId {
-        let id = VersionId {
+    ) -> (VersionId, Option<Micros>) {
+        let mut id = VersionId {
             at: self.clock.read(cx.now),
             replica: self.me,
         };
-        let (content, meta) = (value.into(), ());
-        let mut d = Version { id, content, meta };
-        while !cx.replicate(cx.others(), k.clone(), d.clone()) {
-            d.id.at = d.id.at.next();
-        }
-        cx.promised(d.id.at);
-        stable.promised(d.id.at);
+        let until = loop {
+            let (content, meta) = (value.clone().stamped(id.at), ());
+            let until = content.until();
+            if cx.replicate(cx.others(), k.clone(), Version { id, content, meta }) {
+                break until;
+            }
+            id.at = id.at.next();
+        };
+        cx.promised(id.at);
+        stable.promised(id.at);
         // What the version depends on was visible at this GST. If a restart had forgotten this GST, the version would be shown without that.
         stable.write_down_if_higher(cx);
-        d.id
+        (id, until)
     }
 
     // ---- ROTX: section 5.5.5 --------------------------------------------------------------------------------
@@ -203,7 +212,7 @@ impl Rules for GentleRainRules {
 impl GentleRainRules {
     /// How long until the clock shows more than the client's dt. `None` if it does.
     fn behind(&self, now: Now, put: &Put) -> Option<Micros> {
-        let dt = put.past.newest();
+        let dt = put.past.newest().max(put.seen);
         let behind = || dt.wall().since(now.wall.reading) + Micros(1);
         (self.clock.next(now) <= dt).then(behind)
     }

@@ -3,7 +3,7 @@ use crate::{
     wire::{Reader, Writer},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
+use turnbuckle_core::{BadFrame, Expiry, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
 use turnbuckle_streams::Said;
 
 /// A message between replicas: about what is stable, or the protocol's own.
@@ -174,6 +174,8 @@ pub struct Get {
     pub stable: Vector,
     /// DS_c, DT_c (what the session has seen), if that was at another site and no server here has covered it yet. The request waits for it.
     pub need: Vector,
+    /// The newest time that the client has seen: see [`super::TimedSession`]. A value that expires is looked at no earlier.
+    pub seen: Hlc,
     /// What is to be read.
     pub view: View,
 }
@@ -185,14 +187,26 @@ pub struct Put {
     pub key: Key,
     /// The value, or `None` to delete.
     pub value: Option<Bytes>,
+    /// When the value expires.
+    pub expiry: Option<Expiry>,
     /// DS_c, DT_c.
     pub past: Vector,
     /// GST_c, which DT_c does not contain. Empty for a session with vectors.
     pub stable: Vector,
+    /// The newest time that the client has seen: the write is stamped above it.
+    pub seen: Hlc,
     /// Whether the session comes from another site, and no server here has covered its past yet. The request waits for that.
     pub moved: bool,
     /// Whether the write depends on nothing: level `eventual`.
     pub eventual: bool,
+}
+
+impl Put {
+    /// Whether its outcome tells the client of the version before it. The client has then seen that version, as if it had read it: the write depends on it.
+    /// The answer to a delete tells whether there was a value, and a value that keeps an expiry tells when the one before it would have expired.
+    pub fn reads(&self) -> bool {
+        (self.value.is_none() || self.expiry == Some(Expiry::Kept)) && !self.eventual
+    }
 }
 
 /// `<ROTX kset, DSV_c, DS_c>`
@@ -207,11 +221,14 @@ pub struct Rotx {
     /// What the request waits for: the past, if no server here has covered it yet, or if one number is used for all sites; and what a server had
     /// collected that was asked for an older snapshot.
     pub need: Vector,
+    /// The newest time that the client has seen: see [`super::TimedSession`]. A value that expires is looked at no earlier.
+    pub seen: Hlc,
     /// What is to be read. The newest versions, visible or not, are no snapshot.
     pub view: View,
 }
 
-/// A replica's answer. `past` is what the session has now seen in addition.
+/// A replica's answer. `past` is what the session has now seen in addition, and `expired` the latest time of a value that it has seen expired: 0 for
+/// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     /// `<GETREPLY v, ds, dsv>`.
@@ -222,6 +239,8 @@ pub enum Response {
         past: Vector,
         /// The server's DSV.
         stable: Vector,
+        /// When the version expired, if it has.
+        expired: Hlc,
     },
     /// `<PUTREPLY ut, sr>`: the write is durable here.
     Written {
@@ -231,6 +250,8 @@ pub enum Response {
         past: Vector,
         /// The server's DSV, if something was deleted that is not of this site alone: a client that deletes a version has seen it.
         stable: Vector,
+        /// When the version before it expired, if it has.
+        expired: Hlc,
     },
     /// `<ROTXREPLY vset, dsv, ds>`.
     Values {
@@ -240,6 +261,8 @@ pub enum Response {
         past: Vector,
         /// The server's DSV.
         stable: Vector,
+        /// The latest time at which one of the versions expired.
+        expired: Hlc,
     },
     /// The request was not carried out, for this reason.
     Refused(String),
@@ -258,6 +281,8 @@ pub enum Slice {
         key: Key,
         /// The snapshot's vector: the snapshot shows what it covers.
         sv: Vector,
+        /// The time at which all partitions look at values that expire.
+        now: Hlc,
         /// Whether to read the newest version, and no snapshot.
         eventual: bool,
     },
@@ -271,6 +296,8 @@ pub enum Slice {
         value: Option<Bytes>,
         /// The version's dependencies and itself.
         past: Vector,
+        /// When the version expired, if it has. 0: it has not.
+        expired: Hlc,
         /// Versions that were newer and not shown.
         hidden: Hidden,
         /// Whether nothing is missing that this partition had acknowledged.
@@ -307,11 +334,13 @@ impl Wire for Request {
         match self {
             Request::Get(get) => {
                 out.byte(0).bytes(get.key.as_ref());
-                out.vector(&get.stable).vector(&get.need).view(get.view);
+                out.vector(&get.stable).vector(&get.need);
+                out.number(get.seen.0).view(get.view);
             }
             Request::Put(put) => {
                 out.byte(1).bytes(put.key.as_ref()).value(put.value.as_ref());
-                out.vector(&put.past).vector(&put.stable);
+                out.expiry(put.expiry).vector(&put.past).vector(&put.stable);
+                out.number(put.seen.0);
                 out.flag(put.moved).flag(put.eventual);
             }
             Request::Rotx(rotx) => {
@@ -320,7 +349,7 @@ impl Wire for Request {
                     out.bytes(key.as_ref());
                 }
                 out.vector(&rotx.stable).vector(&rotx.past);
-                out.vector(&rotx.need).view(rotx.view);
+                out.vector(&rotx.need).number(rotx.seen.0).view(rotx.view);
             }
         }
     }
@@ -332,13 +361,16 @@ impl Wire for Request {
                 key: from.key()?,
                 stable: from.vector()?,
                 need: from.vector()?,
+                seen: from.hlc()?,
                 view: from.view()?,
             }),
             1 => Request::Put(Put {
                 key: from.key()?,
                 value: from.value()?,
+                expiry: from.expiry()?,
                 past: from.vector()?,
                 stable: from.vector()?,
+                seen: from.hlc()?,
                 moved: from.flag()?,
                 eventual: from.flag()?,
             }),
@@ -347,6 +379,7 @@ impl Wire for Request {
                 stable: from.vector()?,
                 past: from.vector()?,
                 need: from.vector()?,
+                seen: from.hlc()?,
                 view: from.view()?,
             }),
             other => return Err(from.bad(format!("kind {other}"))),
@@ -356,11 +389,11 @@ impl Wire for Request {
 
     fn newest(&self) -> Hlc {
         match self {
-            Request::Get(get) => get.stable.newest().max(get.need.newest()),
-            Request::Put(put) => put.past.newest().max(put.stable.newest()),
+            Request::Get(get) => get.stable.newest().max(get.need.newest()).max(get.seen),
+            Request::Put(put) => put.past.newest().max(put.stable.newest()).max(put.seen),
             Request::Rotx(rotx) => {
                 let newest = rotx.stable.newest().max(rotx.past.newest());
-                newest.max(rotx.need.newest())
+                newest.max(rotx.need.newest()).max(rotx.seen)
             }
         }
     }
@@ -378,22 +411,35 @@ impl Wire for Response {
     fn encode(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         match self {
-            Response::Value { value, past, stable } => {
-                out.byte(0).value(value.as_ref()).vector(past).vector(stable);
+            Response::Value {
+                value,
+                past,
+                stable,
+                expired,
+            } => {
+                out.byte(0).value(value.as_ref());
+                out.vector(past).vector(stable).number(expired.0);
             }
             Response::Written {
                 existed,
                 past,
                 stable,
+                expired,
             } => {
-                out.byte(1).flag(*existed).vector(past).vector(stable);
+                out.byte(1).flag(*existed);
+                out.vector(past).vector(stable).number(expired.0);
             }
-            Response::Values { values, past, stable } => {
+            Response::Values {
+                values,
+                past,
+                stable,
+                expired,
+            } => {
                 out.byte(2).count(values.len());
                 for value in values {
                     out.value(value.as_ref());
                 }
-                out.vector(past).vector(stable);
+                out.vector(past).vector(stable).number(expired.0);
             }
             Response::Refused(why) => {
                 out.byte(3).bytes(why.as_bytes());
@@ -408,11 +454,13 @@ impl Wire for Response {
                 value: from.value()?,
                 past: from.vector()?,
                 stable: from.vector()?,
+                expired: from.hlc()?,
             },
             1 => Response::Written {
                 existed: from.flag()?,
                 past: from.vector()?,
                 stable: from.vector()?,
+                expired: from.hlc()?,
             },
             2 => Response::Values {
                 values: (0..from.count()?)
@@ -420,6 +468,7 @@ impl Wire for Response {
                     .collect::<Result<_, _>>()?,
                 past: from.vector()?,
                 stable: from.vector()?,
+                expired: from.hlc()?,
             },
             3 => Response::Refused(String::from_utf8_lossy(&from.bytes()?).into_owned()),
             other => return Err(from.bad(format!("kind {other}"))),
@@ -429,9 +478,24 @@ impl Wire for Response {
 
     fn newest(&self) -> Hlc {
         match self {
-            Response::Value { past, stable, .. }
-            | Response::Values { past, stable, .. }
-            | Response::Written { past, stable, .. } => past.newest().max(stable.newest()),
+            Response::Value {
+                past,
+                stable,
+                expired,
+                ..
+            }
+            | Response::Values {
+                past,
+                stable,
+                expired,
+                ..
+            }
+            | Response::Written {
+                past,
+                stable,
+                expired,
+                ..
+            } => past.newest().max(stable.newest()).max(*expired),
             Response::Refused(_) => Hlc::ZERO,
         }
     }
@@ -455,19 +519,21 @@ impl Wire for Slice {
                 place,
                 key,
                 sv,
+                now,
                 eventual,
             } => {
                 out.byte(0)
                     .number(*snapshot)
                     .number((*place).into())
                     .bytes(key.as_ref());
-                out.vector(sv).flag(*eventual);
+                out.vector(sv).number(now.0).flag(*eventual);
             }
             Slice::Reply {
                 snapshot,
                 place,
                 value,
                 past,
+                expired,
                 hidden,
                 proves,
             } => {
@@ -476,6 +542,7 @@ impl Wire for Slice {
                     .number((*place).into())
                     .value(value.as_ref());
                 out.vector(past)
+                    .number(expired.0)
                     .number(hidden.versions.into())
                     .id(hidden.newest)
                     .flag(*proves);
@@ -494,6 +561,7 @@ impl Wire for Slice {
                 place: from.number()? as u32,
                 key: from.key()?,
                 sv: from.vector()?,
+                now: from.hlc()?,
                 eventual: from.flag()?,
             },
             1 => Slice::Reply {
@@ -501,6 +569,7 @@ impl Wire for Slice {
                 place: from.number()? as u32,
                 value: from.value()?,
                 past: from.vector()?,
+                expired: from.hlc()?,
                 hidden: Hidden {
                     versions: from.number()? as u32,
                     newest: from.id()?,
@@ -518,8 +587,8 @@ impl Wire for Slice {
 
     fn newest(&self) -> Hlc {
         match self {
-            Slice::Request { sv, .. } => sv.newest(),
-            Slice::Reply { past, .. } => past.newest(),
+            Slice::Request { sv, now, .. } => sv.newest().max(*now),
+            Slice::Reply { past, expired, .. } => past.newest().max(*expired),
             Slice::TooOld { need, .. } => need.newest(),
         }
     }

@@ -2,11 +2,10 @@ use super::{
     Get, Intervals, Line, Message, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer,
 };
 use crate::{Bugs, metrics::of_hidden_versions};
-use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Meta, Metric, Micros, Now,
-    Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector,
-    Version, VersionId, Vitals,
+    Bounded, Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Meta, Metric, Micros,
+    NewContent, Now, Parameter, Protocol, Reading, Receipt, Recovered, ReplicaId, Replication, RequestId,
+    ServerId, Topology, Vector, Version, VersionId, Vitals,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -49,6 +48,11 @@ pub trait Rules: Sized + Send + 'static {
 
     /// Takes note of a stamp from elsewhere.
     fn observe(cx: &mut Cx<'_, Self>, at: Hlc);
+
+    /// See [`Protocol::read_time`].
+    fn read_time(hybrid: Hlc, _: Now) -> Hlc {
+        hybrid
+    }
 
     /// Returns a PUT for which nothing else is missing, to be carried out now. If the clock must come farther first, it lets the PUT wait and returns
     /// `None`.
@@ -98,15 +102,15 @@ pub trait Rules: Sized + Send + 'static {
     /// The part of a PUT that tells what was stable for its client.
     fn stable_for(put: &Put) -> &Vector;
 
-    /// Stamps a value and replicates it.
+    /// Stamps a value and replicates it. Returns the version, and when it expires.
     fn write(
         &mut self,
         stable: &mut Stable,
         cx: &mut Cx<'_, Self>,
         key: &Key,
-        value: Option<Bytes>,
+        new: NewContent,
         past: Vector,
-    ) -> VersionId;
+    ) -> (VersionId, Option<Micros>);
 
     /// A slice of a snapshot at `sv` is about to be read: from now on nothing is stamped here that belongs to the snapshot.
     fn on_slice(&mut self, _: &mut Stable, _: &mut Cx<'_, Self>, _sv: &Vector) {}
@@ -160,6 +164,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         history: true,
         tolerates_clock_steps: R::TOLERATES_CLOCK_STEPS,
         tolerates_old_directories: true,
+        takes_expiry: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
@@ -355,6 +360,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         R::is_in_snapshot(until, version)
     }
 
+    fn read_time(&self, hybrid: Hlc, now: Now) -> Hlc {
+        R::read_time(hybrid, now)
+    }
+
     fn settled(&self) -> Hlc {
         self.stable.settled()
     }
@@ -393,12 +402,7 @@ impl<R: Rules> TimedReplica<R> {
             Request::Get(get) if get.view.is_newest() => return None,
             Request::Rotx(rotx) if rotx.view.is_newest() => return None,
             Request::Get(get) => (Some(&get.need), &get.stable, true),
-            // The answer to a delete tells whether there was a value.
-            Request::Put(put) => (
-                Some(&put.past).filter(|_| put.moved),
-                &put.stable,
-                put.value.is_none() && !put.eventual,
-            ),
+            Request::Put(put) => (Some(&put.past).filter(|_| put.moved), &put.stable, put.reads()),
             Request::Rotx(rotx) => (Some(&rotx.need), &rotx.stable, true),
         };
         // The vectors that DSV will be raised by.
@@ -450,15 +454,17 @@ impl<R: Rules> TimedReplica<R> {
 
     fn on_get(&mut self, cx: &mut Cx<'_, R>, id: RequestId, get: Get, deadline: Micros) {
         self.stable.raise(cx, &get.stable);
+        let now = self.read_time(cx, get.seen);
         let (d, hidden) = look(cx.chain(&get.key), |d| {
             get.view.is_newest() || self.rules.is_visible(&self.stable, d)
         });
-        let version = d.map(|d| d.id);
-        let value = d.and_then(|d| d.content.stored().cloned());
+        let version = d.map(|d| (d.id, d.content.until()));
+        let value = d.and_then(|d| d.content.at(now).cloned());
+        let expired = d.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO);
         let past = d
             .filter(|_| !get.view.is_newest())
             .map_or(Vector::ZERO, R::past_of);
-        if !get.view.is_newest() && version.is_some_and(|d| d.replica == self.me.replica()) {
+        if !get.view.is_newest() && version.is_some_and(|(d, _)| d.replica == self.me.replica()) {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &past) {
                 return self.wait_until_here(cx, id, Request::Get(get), absent, deadline);
             }
@@ -472,8 +478,18 @@ impl<R: Rules> TimedReplica<R> {
                 past
             },
             stable: self.stable.dsv().clone(),
+            expired,
         };
         self.reply(cx, id, response, get.view.level(), version, hidden);
+    }
+
+    /// The time at which a request looks at values that expire: that of the clock or, if that is later, the newest one that its client has seen.
+    fn read_time(&self, cx: &Cx<'_, R>, seen: Hlc) -> Hlc {
+        let clock = R::read_time(cx.read_time(), cx.now);
+        match self.bugs.forgets_what_expired {
+            true => clock,
+            false => clock.max(seen),
+        }
     }
 
     /// Lets a request wait until what this partition has lost is here again. When its time is up, the request is refused.
@@ -499,10 +515,12 @@ impl<R: Rules> TimedReplica<R> {
 
     fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put, deadline: Micros) {
         self.stable.raise(cx, R::stable_for(&put));
+        let now = self.read_time(cx, put.seen);
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
-        let existed = before.is_some_and(|d| !d.content.is_delete());
-        // The answer to a delete tells whether there was a value, so the client has seen it: the delete depends on it.
-        let seen = before.filter(|_| put.value.is_none() && !put.eventual);
+        let existed = before.is_some_and(|d| d.content.at(now).is_some());
+        let previous = before.and_then(|d| d.content.until());
+        let seen = before.filter(|_| put.reads());
+        let expired = seen.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO);
         let is_local = seen.is_some_and(|d| d.id.replica == self.me.replica());
         let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(|d| d.id));
         if is_local {
@@ -517,12 +535,20 @@ impl<R: Rules> TimedReplica<R> {
                 existed,
                 past: seen,
                 stable,
+                expired,
             };
+            let before = before.map(|before| (before, previous));
             return self.reply(cx, id, response, written_at(put.eventual), before, hidden);
         }
         put.past.merge(&seen);
+        R::observe(cx, put.seen);
         let key = &put.key;
-        let written = self.rules.write(&mut self.stable, cx, key, put.value, put.past);
+        let new = NewContent {
+            value: put.value,
+            expiry: put.expiry,
+            previous: previous.filter(|_| existed),
+        };
+        let (written, until) = self.rules.write(&mut self.stable, cx, key, new, put.past);
         self.stable.has_put(cx);
         cx.collect(key, |version| self.covered(version));
         let own = if R::SCALAR {
@@ -534,13 +560,14 @@ impl<R: Rules> TimedReplica<R> {
             existed,
             past: seen.merged(&own),
             stable,
+            expired,
         };
         self.reply(
             cx,
             id,
             response,
             written_at(put.eventual),
-            Some(written),
+            Some((written, until)),
             Hidden::default(),
         );
     }
@@ -560,10 +587,14 @@ impl<R: Rules> TimedReplica<R> {
         id: RequestId,
         response: Response,
         given: Level,
-        version: Option<VersionId>,
+        version: Option<(VersionId, Option<Micros>)>,
         hidden: Hidden,
     ) {
-        let receipt = self.stable.receipt(cx, given, version, None, hidden);
+        let (version, until) = version.unzip();
+        let receipt = Receipt {
+            until: until.flatten(),
+            ..self.stable.receipt(cx, given, version, None, hidden)
+        };
         cx.reply(id, response, receipt);
     }
 
@@ -592,7 +623,10 @@ impl<R: Rules> TimedReplica<R> {
         let sv = self.stable.dsv().clone(); // line 12
         let (cut, hidden) = (Some(sv.clone()), Hidden::default());
         let receipt = self.stable.receipt(cx, rotx.view.level(), None, cut, hidden);
-        let name = self.snapshots.begin(id, rotx, sv, receipt, cx.now, deadline);
+        let now = self.read_time(cx, rotx.seen);
+        let name = self
+            .snapshots
+            .begin(id, rotx, (sv, now), receipt, cx.now, deadline);
         self.ask_for_slices(cx, name);
     }
 
@@ -610,11 +644,12 @@ impl<R: Rules> TimedReplica<R> {
                 place,
                 key,
                 sv,
+                now,
                 eventual,
             } => {
                 // What is not here yet comes soon, and the slice is asked for again.
                 if eventual || self.stable.absent(&sv).is_none() {
-                    let slice = self.read_slice(cx, snapshot, place, &key, &sv, eventual);
+                    let slice = self.read_slice(cx, (snapshot, place), &key, &sv, now, eventual);
                     cx.send(from, Message::Own(slice)); // line 24
                 }
             }
@@ -623,11 +658,13 @@ impl<R: Rules> TimedReplica<R> {
                 place,
                 value,
                 past,
+                expired,
                 hidden,
                 proves,
             } => {
                 let of = (value, hidden, proves);
-                match self.snapshots.take(cx.now.monotonic, snapshot, place, &past, of) {
+                let seen = (&past, expired);
+                match self.snapshots.take(cx.now.monotonic, snapshot, place, seen, of) {
                     Some(done) => {
                         let (id, response, receipt) = done.finish(self.stable.dsv().clone());
                         cx.reply(id, response, receipt); // line 18
@@ -646,12 +683,16 @@ impl<R: Rules> TimedReplica<R> {
     fn read_slice(
         &mut self,
         cx: &mut Cx<'_, R>,
-        snapshot: u64,
-        place: u32,
+        (snapshot, place): (u64, u32),
         k: &Key,
         sv: &Vector,
+        now: Hlc,
         eventual: bool,
     ) -> Slice {
+        let now = match self.bugs.slices_expire_by_own_clocks {
+            true => R::read_time(cx.read_time(), cx.now),
+            false => now,
+        };
         if !eventual && !sv.covers(self.stable.collected()) && !self.rules.collects_by_own_dsv() {
             let need = self.stable.collected().clone();
             return Slice::TooOld { snapshot, need };
@@ -661,8 +702,9 @@ impl<R: Rules> TimedReplica<R> {
         Slice::Reply {
             snapshot,
             place,
-            value: d.and_then(|d| d.content.stored().cloned()),
+            value: d.and_then(|d| d.content.at(now).cloned()),
             past: d.filter(|_| !eventual).map_or(Vector::ZERO, R::past_of), // line 23
+            expired: d.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO),
             hidden,
             proves: cx.proves(),
         }

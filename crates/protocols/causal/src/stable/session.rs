@@ -6,7 +6,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Operation, Outcome, ReplicaId, ServerId,
+    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Operation, Outcome, ReplicaId, ServerId,
     Session, SessionContext, SessionId, SiteId, Topology, Vector,
 };
 
@@ -20,6 +20,12 @@ use turnbuckle_core::{
 /// A token carries the past alone. What was stable at another site says nothing about this one: a server here that took it as its own DSV would show
 /// versions without what they depend on. Until a server here has answered, and so has covered the past, each request names the past and waits for it
 /// there. Afterwards DSV_c covers it. A session that has seen something itself and takes in a token has both pasts, and waits in the same way.
+///
+/// # Values that expire
+///
+/// `seen` is the newest time that this client has seen: a timestamp, or the time of a value that it has seen expired. A server looks at values that expire no
+/// earlier than that, whatever its own clock shows, and stamps what the client writes above it. So the client never sees an expired value again, and neither
+/// does a client that reads what it wrote then. It is a number beside the vectors: no version of that time need exist, so nothing waits for one.
 ///
 /// # A site of which a node is away
 ///
@@ -36,6 +42,7 @@ pub struct TimedSession<R> {
     topology: Topology,
     past: Vector,
     stable: Vector,
+    seen: Hlc,
     /// Whether the past is that of a token, and no server here has covered it yet.
     moved: bool,
     /// Another site has refused what the session asked while a node of the home site was away.
@@ -99,7 +106,11 @@ impl<R> TimedSession<R> {
     }
 
     /// Algorithm 5.1, lines 4-5 and 10. A server that answers at another level than `eventual` has covered the past, so the past is stable here.
-    fn saw(&mut self, server: ServerId, past: &Vector, stable: &Vector, given: Level) {
+    fn saw(&mut self, server: ServerId, (past, stable, expired): (&Vector, &Vector, Hlc), given: Level) {
+        self.seen = self.seen.max(past.newest());
+        if given != Level::Eventual {
+            self.seen = self.seen.max(expired);
+        }
         if server.site != self.home {
             // It may not be at home yet.
             self.moved |= !self.stable.covers(past);
@@ -132,6 +143,7 @@ impl<R: Rules> Session for TimedSession<R> {
             refused_elsewhere: false,
             past: Vector::ZERO,
             stable: Vector::ZERO,
+            seen: Hlc::ZERO,
             token_has_stable: R::token_has_stable(config),
             rules: PhantomData,
         }
@@ -141,11 +153,12 @@ impl<R: Rules> Session for TimedSession<R> {
         if state.is_empty() {
             return Ok(());
         }
-        let (past, stable) = read_token(state, &self.topology)?;
+        let (past, stable, seen) = read_token(state, &self.topology)?;
         // Versions that this session had seen itself, it had seen here.
         self.moved |= !self.past.covers(&past) && stable == Vector::ZERO;
         self.past.merge(&past);
         self.stable.merge(&stable);
+        self.seen = self.seen.max(past.newest()).max(seen);
         Ok(())
     }
 
@@ -164,12 +177,15 @@ impl<R: Rules> Session for TimedSession<R> {
                 let request = Request::Get(Get {
                     stable: self.stable_at(server),
                     need: self.need(eventual, server.site != self.home),
+                    seen: self.seen,
                     view: View::at(level),
                     key,
                 });
                 cx.ask(tag, 0, server, request);
             }
-            Operation::Put { key, value, .. } => {
+            Operation::Put {
+                key, value, options, ..
+            } => {
                 // Nothing orders writes at level `eventual` but the clock of one server.
                 let server = match eventual {
                     true => self.at_home(&key),
@@ -183,6 +199,8 @@ impl<R: Rules> Session for TimedSession<R> {
                     } else {
                         Vector::ZERO
                     },
+                    seen: if eventual { Hlc::ZERO } else { self.seen },
+                    expiry: options.and_then(|options| options.expiry),
                     moved: has_moved && !eventual,
                     eventual,
                     key,
@@ -200,6 +218,7 @@ impl<R: Rules> Session for TimedSession<R> {
                     stable: self.stable_at(server),
                     past: self.past.clone(),
                     need: self.need(eventual, R::SCALAR || server.site != self.home),
+                    seen: self.seen,
                     view: View::at(level),
                 });
                 cx.ask(tag, 0, server, request);
@@ -245,20 +264,31 @@ impl<R: Rules> Session for TimedSession<R> {
             lost => return cx.fail(tag, lost.into_failure().expect("it is not an answer")),
         };
         match response {
-            Response::Value { value, past, stable } => {
-                self.saw(server, &past, &stable, receipt.given);
+            Response::Value {
+                value,
+                past,
+                stable,
+                expired,
+            } => {
+                self.saw(server, (&past, &stable, expired), receipt.given);
                 cx.answer(tag, Answer::Value(value), Some(receipt));
             }
             Response::Written {
                 existed,
                 past,
                 stable,
+                expired,
             } => {
-                self.saw(server, &past, &stable, receipt.given);
+                self.saw(server, (&past, &stable, expired), receipt.given);
                 cx.answer(tag, Answer::Written { existed }, Some(receipt));
             }
-            Response::Values { values, past, stable } => {
-                self.saw(server, &past, &stable, receipt.given);
+            Response::Values {
+                values,
+                past,
+                stable,
+                expired,
+            } => {
+                self.saw(server, (&past, &stable, expired), receipt.given);
                 cx.answer(tag, Answer::Values(values), Some(receipt));
             }
             Response::Refused(why) if server.site != self.home => {
@@ -287,18 +317,19 @@ impl<R: Rules> Session for TimedSession<R> {
                     .number(at.0);
             }
         }
+        out.number(self.seen.0);
     }
 }
 
-/// The version of the token's format.
-const TOKEN: u8 = 1;
+/// The version of the token's format. Tokens of version 1 end before what their session has seen expired.
+const TOKEN: u8 = 2;
 
-/// The past and, if that bug was planted, what was stable. A site that no longer exists was removed only when all other sites had everything of it.
-fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), BadFrame> {
+/// The past; if that bug was planted, what was stable; and the newest time that was seen. A site that no longer exists was removed only when all other sites had everything of it.
+fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector, Hlc), BadFrame> {
     let mut from = Reader::new(state, "the state of a causal session");
-    match from.byte()? {
-        TOKEN => {}
-        other => return Err(from.bad(format!("version {other}, not {TOKEN}"))),
+    let version = from.byte()?;
+    if !(1..=TOKEN).contains(&version) {
+        return Err(from.bad(format!("version {version}, not 1 or {TOKEN}")));
     }
     let mut vectors = [Vector::ZERO, Vector::ZERO];
     for vector in &mut vectors {
@@ -311,8 +342,9 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), Bad
             }
         }
     }
+    let seen = if version == 1 { Hlc::ZERO } else { from.hlc()? };
     let [past, stable] = vectors;
-    from.end((past, stable))
+    from.end((past, stable, seen))
 }
 
 #[cfg(test)]
@@ -346,8 +378,8 @@ mod tests {
         token.freeze()
     }
 
-    /// What the session says must be here when it reads.
-    fn need(session: &mut CausalSpartanXSession) -> Vector {
+    /// The session's next read.
+    fn read(session: &mut CausalSpartanXSession) -> Get {
         let (key, level) = (Key::from("k"), None);
         let get = Operation::Get { key, level };
         let steps = steps_of(Micros(0), |cx| session.on_operation(cx, 1, get, Level::Causal));
@@ -360,7 +392,34 @@ mod tests {
         else {
             panic!("a read asks one server")
         };
-        get.need.clone()
+        get.clone()
+    }
+
+    /// What the session says must be here when it reads.
+    fn need(session: &mut CausalSpartanXSession) -> Vector {
+        read(session).need
+    }
+
+    /// Nothing waits for the time at which a value expired: no version of that time need exist.
+    #[test]
+    fn what_a_session_has_seen_expired_goes_with_its_token_and_is_not_waited_for() {
+        let mut left = session();
+        let told = (&seen(&[(1, 7)]), &Vector::ZERO, Hlc(50));
+        left.saw(left.at_home(&Key::from("k")), told, Level::Causal);
+        assert_eq!(read(&mut left).seen, Hlc(50));
+        let mut token = BytesMut::new();
+        left.token(&mut token);
+        let token = token.freeze();
+        let mut moved = session();
+        moved.resume(token.clone()).expect("it is a token");
+        let get = read(&mut moved);
+        assert_eq!((get.seen, get.need), (Hlc(50), seen(&[(1, 7)])));
+
+        let mut old = BytesMut::from(&token[..token.len() - 8]);
+        old[0] = 1;
+        let mut moved = session();
+        moved.resume(old.freeze()).expect("a token of version 1");
+        assert_eq!(read(&mut moved).seen, Hlc(7), "that of the version");
     }
 
     /// What is asked next could be durable, and shown to other clients, before the write that it follows.
@@ -371,6 +430,7 @@ mod tests {
             existed: true,
             past,
             stable: Vector::ZERO,
+            expired: Hlc::ZERO,
         };
         let mut here = session();
         assert!(here.may_hear_ahead(&written(own.clone())));
@@ -383,6 +443,7 @@ mod tests {
             value: None,
             past: own.clone(),
             stable: Vector::ZERO,
+            expired: Hlc::ZERO,
         };
         assert!(!here.may_hear_ahead(&value), "a read");
         here.resume(token(seen(&[(2, 9)]))).expect("it is a token");
@@ -411,7 +472,8 @@ mod tests {
             site: here.home,
             ..ServerId::default()
         };
-        here.saw(server, &seen(&[(0, 7), (1, 5)]), &seen(&[(0, 7)]), Level::Causal);
+        let told = (&seen(&[(0, 7), (1, 5)]), &seen(&[(0, 7)]), Hlc::ZERO);
+        here.saw(server, told, Level::Causal);
         assert_eq!(need(&mut here), Vector::ZERO, "it was seen here");
         here.resume(token(seen(&[(0, 6), (1, 5)])))
             .expect("it is a token");

@@ -2,7 +2,7 @@ use super::message::{Response, Rotx, Slice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use turnbuckle_core::{Hidden, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
+use turnbuckle_core::{Hidden, Hlc, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
 
 /// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
 ///
@@ -23,10 +23,14 @@ pub struct Snapshot {
     pub rotx: Rotx,
     /// The snapshot's vector: it shows what this covers.
     pub sv: Vector,
+    /// The time at which it looks at values that expire: one for all partitions.
+    pub now: Hlc,
     /// The values so far.
     pub values: Vec<Option<Bytes>>,
     /// What the values depend on, and they themselves.
     pub past: Vector,
+    /// The latest time at which one of the versions expired.
+    expired: Hlc,
     /// What it proves: it is no fresher than when it began.
     pub receipt: Receipt,
     /// The length of the values so far, in bytes.
@@ -56,7 +60,7 @@ impl Snapshots {
         &mut self,
         id: RequestId,
         rotx: Rotx,
-        sv: Vector,
+        (sv, at): (Vector, Hlc),
         receipt: Receipt,
         now: Now,
         deadline: Micros,
@@ -65,8 +69,10 @@ impl Snapshots {
         let snapshot = Snapshot {
             id,
             sv,
+            now: at,
             values: vec![None; rotx.keys.len()],
             past: Vector::ZERO,
+            expired: Hlc::ZERO,
             receipt,
             open: BTreeSet::new(),
             next: 0,
@@ -114,6 +120,7 @@ impl Snapshots {
                 place,
                 key,
                 sv: snapshot.sv.clone(),
+                now: snapshot.now,
                 eventual: snapshot.rotx.view.is_newest(),
             };
             (server, slice)
@@ -128,7 +135,7 @@ impl Snapshots {
         now: Micros,
         name: u64,
         place: u32,
-        past: &Vector,
+        (past, expired): (&Vector, Hlc),
         (value, hidden, proves): (Option<Bytes>, Hidden, bool),
     ) -> Option<Snapshot> {
         let snapshot = self.running.get_mut(&name)?;
@@ -139,6 +146,7 @@ impl Snapshots {
         snapshot.bytes += value.as_ref().map_or(0, Bytes::len);
         snapshot.values[place as usize] = value;
         snapshot.past.merge(past);
+        snapshot.expired = snapshot.expired.max(expired);
         if !proves {
             snapshot.receipt.staleness = None;
         }
@@ -217,6 +225,7 @@ impl Snapshot {
                 values: self.values,
                 past: self.past,
                 stable,
+                expired: self.expired,
             }
         };
         (self.id, response, self.receipt)
@@ -263,12 +272,13 @@ mod tests {
             stable: Vector::ZERO,
             past: Vector::ZERO,
             need: Vector::ZERO,
+            seen: Hlc::ZERO,
             view: View::Visible,
         };
         snapshots.begin(
             RequestId(1),
             rotx,
-            Vector::ZERO,
+            (Vector::ZERO, Hlc::ZERO),
             receipt,
             Now::default(),
             Micros(1),
@@ -287,7 +297,7 @@ mod tests {
 
     fn take(snapshots: &mut Snapshots, name: u64, place: u32, value: Bytes) -> Option<Snapshot> {
         let of = (Some(value), Hidden::default(), true);
-        snapshots.take(Micros(0), name, place, &Vector::ZERO, of)
+        snapshots.take(Micros(0), name, place, (&Vector::ZERO, Hlc::ZERO), of)
     }
 
     #[test]

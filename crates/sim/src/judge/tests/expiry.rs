@@ -183,3 +183,76 @@ fn an_open_put_may_have_expired_only_once_its_time_is_over() {
     assert_eq!(broken(Expiry::At(Micros(u64::MAX)), SPAN), undone);
     assert_eq!(broken(Expiry::Kept, Micros(0)), []);
 }
+
+/// Sessions are promised causality, and honest clocks may be half a second off: so true time alone tells nothing.
+fn court_of_sessions() -> Court {
+    let mut court = Court::new(true);
+    court.judge = court.judge.with_expiry(true, Micros(500_000));
+    court
+}
+
+/// A client is shown at site 0 that the value has expired, or reads another key that was stamped then. Then this client is shown the value at site 1.
+fn shown_again(client: usize, level: Level, sees: impl Fn(&mut Court, VersionId, Micros)) -> Vec<Rule> {
+    let mut court = court_of_sessions();
+    let (version, until) = court.puts_for(SPAN, None);
+    court.now = until;
+    sees(&mut court, version, until);
+    let id = court.ask(client, 1, get("x").at(level));
+    court.tell_until(id, Answer::Value(some("1")), Some(version), Some(until));
+    court.broken()
+}
+
+#[test]
+fn a_session_is_not_shown_again_what_it_has_seen_expired() {
+    let sees_nothing =
+        |court: &mut Court, version, until| court.gets_until(0, None, Some(version), Some(until));
+    assert_eq!(shown_again(1, Level::Causal, sees_nothing), [Rule::Expiry]);
+    assert_eq!(shown_again(2, Level::Causal, sees_nothing), [], "another client");
+    assert_eq!(
+        shown_again(1, Level::Eventual, sees_nothing),
+        [],
+        "it asked for less"
+    );
+    let deletes_nothing = |court: &mut Court, version, until| {
+        let id = court.ask(1, 0, delete("x"));
+        court.tell_until(id, Answer::Written { existed: false }, Some(version), Some(until));
+    };
+    assert_eq!(shown_again(1, Level::Causal, deletes_nothing), [Rule::Expiry]);
+}
+
+#[test]
+fn a_session_that_has_seen_a_later_version_is_not_shown_what_expired_before_that() {
+    let writes = |stamp: fn(Micros) -> Micros| {
+        move |court: &mut Court, _, until| court.puts(1, 0, "y", "2", stamped(stamp(until)))
+    };
+    let later = writes(|until| until);
+    assert_eq!(shown_again(1, Level::Causal, later), [Rule::Expiry]);
+    let earlier = writes(|until| Micros(until.0 - 1));
+    assert_eq!(shown_again(1, Level::Causal, earlier), []);
+}
+
+/// Two keys, of which x expires before y.
+#[test]
+fn a_snapshot_shows_no_value_that_expired_before_one_that_it_shows_as_expired() {
+    let broken = |shown: &[Option<&str>], deletes: bool| {
+        let mut court = court_of_sessions();
+        court.puts_for(SPAN, None);
+        let options = PutOptions {
+            expiry: Some(Expiry::After(SPAN)),
+            ..PutOptions::default()
+        };
+        let id = court.ask(1, 0, put("y", "2").with(options));
+        let (version, until) = (stamped(court.now), court.now + SPAN);
+        court.tell_until(id, Answer::Written { existed: false }, Some(version), Some(until));
+        if deletes {
+            court.ask(2, 0, delete("y"));
+        }
+        court.now = until;
+        court.gets_many(1, 0, &["x", "y"], shown);
+        court.broken()
+    };
+    assert_eq!(broken(&[Some("1"), None], false), [Rule::Expiry]);
+    assert_eq!(broken(&[None, Some("2")], false), []);
+    assert_eq!(broken(&[None, None], false), []);
+    assert_eq!(broken(&[Some("1"), None], true), [], "y may have been deleted");
+}

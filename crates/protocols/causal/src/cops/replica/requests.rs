@@ -8,8 +8,8 @@ use crate::{
 };
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Chain, Hidden, Hlc, Key, Level, Micros, Proof, Receipt, RequestId, Vector, Version, VersionId,
-    Wire,
+    Bounded, Chain, Expiry, Hidden, Hlc, Key, Level, Micros, NewContent, Proof, Receipt, RequestId, Vector,
+    Version, VersionId, Wire,
 };
 
 /// The requests of clients.
@@ -29,8 +29,8 @@ impl Cops {
                 }
                 (!self.is_visible(*id)).then(|| at_of(*id))
             }
-            // The answer to a delete tells whether there was a value.
-            Request::Get { key, .. } | Request::Put { key, value: None, .. } => self.unsettled(cx, key),
+            Request::Get { key, .. } => self.unsettled(cx, key),
+            Request::Put { key, .. } if reads(request) => self.unsettled(cx, key),
             Request::Put { .. } => None,
         }
     }
@@ -64,16 +64,18 @@ impl Cops {
 
     pub(super) fn serve(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         match request {
-            Request::Get { key, view } => self.on_get(cx, id, key, view),
+            Request::Get { key, view, seen } => self.on_get(cx, id, key, view, seen),
             Request::Put {
                 key,
                 value,
+                expiry,
                 nearest,
                 seen,
                 eventual,
             } => {
+                let now = self.read_time(cx, seen);
                 cx.observe(seen);
-                self.on_put(cx, id, key, value, nearest, eventual);
+                self.on_put(cx, id, key, (value, expiry), nearest, now, eventual);
             }
             Request::Confirm { version, .. } => {
                 let everywhere = self.everywhere.covers_id(version.1);
@@ -83,12 +85,21 @@ impl Cops {
         }
     }
 
-    pub(super) fn on_get(&mut self, cx: &mut Cx<'_>, id: RequestId, key: Key, view: View) {
+    /// The time at which a request looks at values that expire: that of the clock or, if that is later, the newest one that its session has seen.
+    fn read_time(&self, cx: &Cx<'_>, seen: Hlc) -> Hlc {
+        match self.config.bugs.forgets_what_expired {
+            true => cx.read_time(),
+            false => cx.read_time().max(seen),
+        }
+    }
+
+    pub(super) fn on_get(&mut self, cx: &mut Cx<'_>, id: RequestId, key: Key, view: View, seen: Hlc) {
         if let Some(bound) = view.bound() {
             match cx.bounded(bound, self.config.patience, self.walls()) {
                 Bounded::Proven => {}
                 Bounded::Once { wall, deadline } => {
-                    return cx.wait(Line::OldestWall, wall.0, deadline, id, Request::Get { key, view });
+                    let request = Request::Get { key, view, seen };
+                    return cx.wait(Line::OldestWall, wall.0, deadline, id, request);
                 }
                 Bounded::Never(why) => {
                     let why = cx.unproven(bound, self.walls(), why);
@@ -97,12 +108,17 @@ impl Cops {
             }
         }
         let (found, hidden) = Cops::look(cx.chain(&key), |id| view.is_newest() || self.is_visible(id));
-        let version = found.map(|version| version.id);
+        let now = self.read_time(cx, seen);
         let response = Response::Value {
-            value: found.and_then(|version| version.content.stored().cloned()),
-            everywhere: version.is_some_and(|id| self.everywhere.covers_id(id)),
+            value: found.and_then(|version| version.content.at(now).cloned()),
+            everywhere: found.is_some_and(|version| self.everywhere.covers_id(version.id)),
+            expired: expired_at(found, now),
         };
-        cx.reply(id, response, self.receipt(cx, view.level(), version, hidden));
+        let receipt = Receipt {
+            until: found.and_then(|version| version.content.until()),
+            ..self.receipt(cx, view.level(), found.map(|version| version.id), hidden)
+        };
+        cx.reply(id, response, receipt);
     }
 
     pub(super) fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, why: String) {
@@ -110,27 +126,33 @@ impl Cops {
         cx.reply(id, Response::Refused(why), receipt);
     }
 
-    pub(super) fn on_put(
+    #[allow(clippy::too_many_arguments, reason = "what the request asks for, and when")]
+    fn on_put(
         &mut self,
         cx: &mut Cx<'_>,
         id: RequestId,
         key: Key,
-        value: Option<Bytes>,
+        (value, expiry): (Option<Bytes>, Option<Expiry>),
         mut nearest: Dependencies,
+        now: Hlc,
         eventual: bool,
     ) {
         let chain = cx.chain(&key);
         let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
         let (before, hidden) = Cops::look(chain, |id| self.is_visible(id));
-        let existed = before.is_some_and(|version| !version.content.is_delete());
+        let existed = before.is_some_and(|version| version.content.at(now).is_some());
+        let previous = before.and_then(|version| version.content.until());
+        let expired = expired_at(before, now);
         let before = before.map(|version| version.id);
         if value.is_none() && !existed {
             let everywhere = before.is_some_and(|id| self.everywhere.covers_id(id));
-            let receipt = self.receipt(cx, level(eventual), before, hidden);
-            return cx.reply(id, Response::Nothing { everywhere }, receipt);
+            let receipt = Receipt {
+                until: previous,
+                ..self.receipt(cx, level(eventual), before, hidden)
+            };
+            return cx.reply(id, Response::Nothing { everywhere, expired }, receipt);
         }
-        // The answer to a delete tells that there was a value, so the client has seen it.
-        let seen = before.filter(|_| value.is_none() && !eventual);
+        let seen = before.filter(|_| tells_what_was_there(value.as_ref(), expiry) && !eventual);
         nearest.0.extend(seen.map(|before| (key.clone(), before)));
         nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
         // The stamp is above the versions that are here, even if a restart forgot that the clock had seen them.
@@ -140,15 +162,24 @@ impl Cops {
             replica: self.me.replica(),
         };
         self.vv.raise(written.replica, written.at);
+        let new = NewContent {
+            value,
+            expiry,
+            previous: previous.filter(|_| existed),
+        };
         let version = Version {
             id: written,
-            content: value.into(),
+            content: new.stamped(written.at),
             meta: nearest,
         };
+        let until = version.content.until();
         let kept = cx.replicate(cx.others(), key.clone(), version);
         assert!(kept, "a new stamp is above every version of its key");
         self.collect(cx, &key);
-        let receipt = self.receipt(cx, level(eventual), Some(written), Hidden::default());
+        let receipt = Receipt {
+            until,
+            ..self.receipt(cx, level(eventual), Some(written), Hidden::default())
+        };
         cx.reply(id, Response::Written { existed }, receipt);
     }
 
@@ -187,10 +218,26 @@ impl Cops {
 pub(super) fn reads(request: &Request) -> bool {
     match request {
         Request::Get { view, .. } => !view.is_newest(),
-        // The answer to a delete tells whether there was a value.
-        Request::Put { value, eventual, .. } => value.is_none() && !eventual,
+        Request::Put {
+            value,
+            expiry,
+            eventual,
+            ..
+        } => tells_what_was_there(value.as_ref(), *expiry) && !eventual,
         Request::Confirm { .. } => false,
     }
+}
+
+/// Whether a write's outcome tells the client of the version before it. The answer to a delete tells whether there was a value, and a value that keeps an
+/// expiry tells when the one before it would have expired.
+fn tells_what_was_there(value: Option<&Bytes>, expiry: Option<Expiry>) -> bool {
+    value.is_none() || expiry == Some(Expiry::Kept)
+}
+
+/// When a version expired, if it has. 0: it has not.
+fn expired_at(version: Option<&Version<Dependencies>>, now: Hlc) -> Hlc {
+    let expired = version.and_then(|version| version.content.expired_at(now));
+    expired.unwrap_or(Hlc::ZERO)
 }
 
 pub(super) fn key_of(request: &Request) -> &Key {
