@@ -13,8 +13,8 @@ impl<S: Session> World<S> {
     /// delete that found nothing is a read of nothing in the trace. A put whose condition did not hold is a read of what is there. If a put
     /// was told the value before it, that read is left out.
     ///
-    /// A read of nothing that has seen a version that expired is a read of that version's value. It is left out if it is not known
-    /// which version that was, or what was written with it.
+    /// A read of nothing that has seen a version that expired is a read of that version's value, also in a snapshot. It is left out if it is
+    /// not known which version that was, or what was written with it.
     ///
     /// A read of siblings is a read of the newest of them. Left out are lists and counts of keys, which are about no single key, and reads of several keys at a level that does not make one
     /// snapshot of them. Also left out are puts whose condition did not hold if their client was not told the value that is there.
@@ -164,13 +164,17 @@ impl Record {
                         (None, Some(&(at, _))) => judge.delete_seen(id, place, key, at),
                         (None, None) => None,
                     };
-                    SnapshotRead {
+                    let value = match value {
+                        Some(value) => Some(value),
+                        None => judge.seen_behind_nothing(key, version)?,
+                    };
+                    Some(SnapshotRead {
                         key: Octets(key.0.clone()),
-                        value: value.as_ref().map(octets),
+                        value: value.map(octets),
                         version: version.map(|version| version_name(version, topology)),
-                    }
+                    })
                 };
-                Some(reads.map(read).collect())
+                Some(reads.filter_map(read).collect())
             }
             _ => None,
         };
@@ -181,14 +185,10 @@ impl Record {
         let is_nothing = value.is_none() && op == Op::Read;
         let version = named.or_else(|| found().filter(|_| is_nothing));
         // An expired version is what was read: it hides older ones.
-        let may_expire = is_nothing && status == Status::Ok && key.is_some_and(|key| judge.may_expire(key));
-        let expired = version.filter(|_| may_expire);
-        let expired = expired.and_then(|version| judge.value_of(key?, version));
-        let is_unknown = version.is_none() || receipt.is_some_and(|receipt| receipt.until.is_some());
-        if may_expire && expired.is_none() && is_unknown {
-            return None;
-        }
-        let value = expired.map(octets).or(value);
+        let value = match key.filter(|_| is_nothing && status == Status::Ok) {
+            Some(key) => judge.seen_behind_nothing(key, version)?.map(octets),
+            None => value,
+        };
         Some(trace::Record {
             client: match self.session {
                 0 => format!("c{}", self.client),

@@ -25,11 +25,27 @@ use turnbuckle_core::{
 
 impl Judge {
     /// Whether some value of a key may have expired.
-    pub(crate) fn may_expire(&self, key: &Key) -> bool {
+    fn may_expire(&self, key: &Key) -> bool {
         let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
         of_key.is_some_and(|of_key| {
             !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
         })
+    }
+
+    /// A read of a key showed nothing, and saw this version, if that is known. If the version had expired: its value. `None` if it is not known whether it had,
+    /// or what its value was.
+    pub(crate) fn seen_behind_nothing(
+        &self,
+        key: &Key,
+        version: Option<VersionId>,
+    ) -> Option<Option<&Bytes>> {
+        if !self.may_expire(key) {
+            return Some(None);
+        }
+        let version = version?;
+        let value = self.value_of(key, version);
+        let expires = self.keys.get(key).and_then(|of_key| *of_key.until.get(&version)?);
+        (value.is_some() || expires.is_none()).then_some(value)
     }
 
     /// How many reads were judged by when their value expires.
