@@ -67,6 +67,17 @@ impl Call<'_> {
         (name, offered.into_iter().flatten().collect())
     }
 
+    /// Checks that the selected keyspace offers a level of writes.
+    pub(crate) fn check_write_level(&self, level: Option<&Wanted>) -> Result<(), Refusal> {
+        let name = &self.connection.state.keyspace;
+        let keyspaces = self.backend.keyspaces();
+        let keyspace = keyspaces.iter().find(|keyspace| keyspace.name == *name);
+        let checked = keyspace
+            .zip(level)
+            .map_or(Ok(()), |(keyspace, level)| keyspace.levels.check(level, true));
+        checked.map_err(|failure| Refusal::from(&failure))
+    }
+
     /// The argument as a version, as receipts name it.
     pub(crate) fn version(&self, place: usize) -> Result<VersionId, Refusal> {
         let text = self.text(place);

@@ -24,6 +24,7 @@ mod dbsize;
 mod del;
 mod echo;
 mod exists;
+mod flushdb;
 mod get;
 mod getdel;
 mod getrange;
@@ -200,6 +201,7 @@ pub(crate) static COMMANDS: &[Spec] = &[
     transaction::EXEC,
     exists::EXISTS,
     ttl::EXPIRETIME,
+    flushdb::FLUSHDB,
     get::GET,
     bits::GETBIT,
     getdel::GETDEL,

@@ -16,7 +16,7 @@ use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answered, DoorId, Key, Level, Operation, Receipt, Wanted};
-use walk::Walk;
+pub(crate) use walk::Walk;
 
 /// What a connection knows about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -282,7 +282,7 @@ impl Connection {
     pub fn wants_turn(&self) -> bool {
         self.life == Life::Open
             && (self.tired
-                || self.walk.as_ref().is_some_and(|walk| walk.may_go_on())
+                || (!self.starved && self.walk.as_ref().is_some_and(|walk| walk.may_go_on()))
                 || (!self.starved && self.long.as_ref().is_some_and(Long::may_go_on)))
     }
 

@@ -300,6 +300,8 @@ enum Step {
     Exists(Vec<u8>),
     Ping,
     Count,
+    Flush,
+    Keys,
     Token,
     Unknown,
     Protocol(u8),
@@ -314,6 +316,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop::collection::vec(key(), 1..4).prop_map(Step::Exists),
         1 => Just(Step::Ping),
         1 => Just(Step::Count),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Keys),
         1 => Just(Step::Token),
         1 => Just(Step::Unknown),
         1 => (2..4_u8).prop_map(Step::Protocol),
@@ -335,6 +339,8 @@ impl Step {
             Step::Exists(list) => keys("EXISTS", list),
             Step::Ping => vec!["PING".into()],
             Step::Count => vec!["DBSIZE".into()],
+            Step::Flush => vec!["FLUSHDB".into()],
+            Step::Keys => vec!["KEYS".into(), "*".into()],
             Step::Token => vec!["SESSION".into(), "TOKEN".into()],
             Step::Unknown => vec!["NONSENSE".into()],
             Step::Protocol(number) => vec!["HELLO".into(), number.to_string()],
@@ -360,10 +366,10 @@ fn pipeline(steps: &[Step], chances: &[prop::sample::Index], deferring: bool) ->
         connection.handle_bytes(&mut input, &mut world);
         output.unsplit(connection.output().split());
         if world.deferred.is_empty() {
-            if !connection.is_waiting() {
+            if !connection.is_waiting() && !connection.wants_turn() {
                 break;
             }
-            // The command waited until the replies before it were written.
+            // The command waited until the replies before it were written, or has more to do.
             continue;
         }
         let chance = chances.next().expect("there is at least one");
@@ -402,6 +408,9 @@ proptest! {
             let mut input = BytesMut::new();
             encode_command(&words, &mut input);
             connection.handle_bytes(&mut input, &mut world);
+            while connection.wants_turn() {
+                connection.handle_bytes(&mut input, &mut world);
+            }
             let mut output = connection.output().split();
             let reply = replies.decode(&mut output).expect("the reply is well formed");
             prop_assert!(reply.is_some() || connection.is_closing(), "no reply to {:?}", words);
@@ -450,6 +459,7 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "TTL",
         "PEXPIRETIME",
         "KEYS",
+        "FLUSHDB",
         "LATENCY",
         "MEMORY",
         "MODULE",

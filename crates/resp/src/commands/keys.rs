@@ -1,4 +1,5 @@
 use super::{PLAIN, Spec, keyspace::described};
+use crate::connection::Walk;
 
 pub(super) const KEYS: Spec = Spec {
     name: "keys",
@@ -13,8 +14,8 @@ pub(super) const KEYS: Spec = Spec {
         let pattern = call.key(1)?.0;
         let frame_bytes = call.arguments.frame_bytes();
         let partitions = described(call, &call.connection.state.keyspace)?.partitions;
-        call.connection
-            .begin_walk(door, pattern, frame_bytes, partitions, call.backend);
+        let walk = Walk::list(door, pattern, partitions, &call.connection.greeting.limits);
+        call.connection.begin_walk(walk, frame_bytes, call.backend);
         Ok(())
     },
     ..PLAIN

@@ -1,9 +1,13 @@
-//! `KEYS`: all keys of the keyspace that match a pattern, found by scans.
+//! `KEYS` and `FLUSHDB`: walks over all keys of the keyspace, by scans.
 //!
 //! One scan of all keys would hold up the event loop, and all its clients. So each call of [`Connection::handle_bytes`] begins one scan of
 //! [`SHARE`](crate::long::SHARE) keys or so, when the one before it is answered, and the commands after it wait. The reply is written after the last one.
-//! As with `SCAN`, a key that is written or deleted meanwhile may be in the reply or not.
+//! As with `SCAN`, a key that is written or deleted meanwhile may be found or not.
+//!
+//! `FLUSHDB` deletes the keys that a scan has found before it begins the next one. Each delete is one of its own, at the level of writes. It deletes what the
+//! replica that takes it shows: a write that this replica does not know of survives.
 use super::Connection;
+use super::room::PART_BYTES;
 use crate::limits::Limits;
 use crate::long::SHARE;
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
@@ -11,17 +15,30 @@ use crate::shape::{MATCH_STEPS, REPLY_BYTES, check_reply, matching, unfit};
 use crate::slot::SlotState;
 use crate::{Backend, Writer};
 use bytes::Bytes;
-use turnbuckle_core::{Answer, DoorId, Key, Operation};
+use turnbuckle_core::{Answer, DoorId, Key, Operation, Wanted};
 
 /// A walk over all keys of a keyspace. Its slot is the last one of the connection, because the commands after it wait.
 #[derive(Debug)]
 pub(crate) struct Walk {
     door: DoorId,
+    /// Where the next scan begins. `None` behind the last one.
+    cursor: Option<u64>,
+    /// How many operations are not answered: a scan, or deletes.
+    open: usize,
+    purpose: Purpose,
+}
+
+/// What is done with the keys.
+#[derive(Debug)]
+enum Purpose {
+    List(List),
+    Delete(Delete),
+}
+
+/// `KEYS`: those that match a pattern are listed.
+#[derive(Debug)]
+struct List {
     pattern: Bytes,
-    /// Where the next scan begins.
-    cursor: u64,
-    /// Whether a scan is not answered.
-    is_asked: bool,
     /// The keys that match, as far as is known.
     found: Vec<Key>,
     /// The length of these keys together.
@@ -34,124 +51,230 @@ pub(crate) struct Walk {
     steps_left: u64,
 }
 
+/// `FLUSHDB`: all are deleted.
+#[derive(Debug)]
+struct Delete {
+    level: Option<Wanted>,
+    /// The keys of the last scan.
+    keys: Vec<Key>,
+    /// How many keys with a value were deleted so far.
+    deleted: u64,
+    /// Why one of the deletes failed.
+    trouble: Option<Refusal>,
+}
+
 impl Walk {
-    fn new(door: DoorId, pattern: Bytes, partitions: u16, limits: &Limits) -> Walk {
+    /// Lists the keys that match a pattern.
+    pub(crate) fn list(door: DoorId, pattern: Bytes, partitions: u16, limits: &Limits) -> Walk {
+        let scans_left = 1 + usize::from(partitions) + 4 * limits.max_keys_count as usize / SHARE;
+        Walk::new(
+            door,
+            Purpose::List(List {
+                pattern,
+                found: Vec::new(),
+                found_bytes: 0,
+                looked_at: 0,
+                scans_left,
+                steps_left: MATCH_STEPS,
+            }),
+        )
+    }
+
+    /// Deletes all keys, at a level of writes.
+    pub(crate) fn delete(door: DoorId, level: Option<Wanted>) -> Walk {
+        Walk::new(
+            door,
+            Purpose::Delete(Delete {
+                level,
+                keys: Vec::new(),
+                deleted: 0,
+                trouble: None,
+            }),
+        )
+    }
+
+    fn new(door: DoorId, purpose: Purpose) -> Walk {
         Walk {
             door,
-            pattern,
-            cursor: 0,
-            is_asked: false,
-            found: Vec::new(),
-            found_bytes: 0,
-            looked_at: 0,
-            scans_left: 1 + usize::from(partitions) + 4 * limits.max_keys_count as usize / SHARE,
-            steps_left: MATCH_STEPS,
+            cursor: Some(0),
+            open: 0,
+            purpose,
         }
     }
 
-    /// Whether the next scan may begin.
+    /// Whether the next operations may begin.
     pub(super) fn may_go_on(&self) -> bool {
-        !self.is_asked
+        self.open == 0
     }
 
     /// How many bytes it holds.
     pub(super) fn held_bytes(&self) -> usize {
-        self.found_bytes + self.found.len() * (REPLY_BYTES + size_of::<Key>())
+        match &self.purpose {
+            Purpose::List(list) => list.found_bytes + list.found.len() * (REPLY_BYTES + size_of::<Key>()),
+            Purpose::Delete(delete) => delete.keys.iter().map(|key| key.0.len() + size_of::<Key>()).sum(),
+        }
     }
 
-    /// Takes the answer to a scan. Returns whether it was the last one.
-    fn take(&mut self, answer: Answer, limits: &Limits) -> Result<bool, Refusal> {
-        self.is_asked = false;
-        let (cursor, keys) = match answer {
-            Answer::Keys { cursor, keys } => (cursor, keys),
-            Answer::Failed(failure) => return Err(Refusal::from(&failure)),
-            // A server of another node may have sent this answer.
-            _ => return Err(Refusal::from(&unfit())),
+    /// How many operations are next.
+    fn next_len(&self) -> usize {
+        match &self.purpose {
+            Purpose::Delete(delete) => delete.keys.len().max(1),
+            Purpose::List(_) => 1,
+        }
+    }
+
+    /// The next operations: the deletes of what was found, or the next scan.
+    fn next(&mut self, limits: &Limits) -> Vec<Operation> {
+        let scan = Operation::Scan {
+            cursor: self.cursor.unwrap_or_default(),
+            count: limits.max_scan_count.min(SHARE as u32),
         };
+        let next = match &mut self.purpose {
+            Purpose::Delete(delete) if !delete.keys.is_empty() => {
+                let keys = std::mem::take(&mut delete.keys).into_iter();
+                keys.map(|key| Operation::delete(key).wanting(delete.level.clone()))
+                    .collect()
+            }
+            Purpose::Delete(_) => vec![scan],
+            Purpose::List(list) => {
+                list.scans_left -= 1;
+                vec![scan]
+            }
+        };
+        self.open = next.len();
+        next
+    }
+
+    /// Takes an answer. Returns whether it was the last one.
+    ///
+    /// # Errors
+    /// If the walk is refused. No operation is open then.
+    fn take(&mut self, answer: Answer, limits: &Limits) -> Result<bool, Refusal> {
+        self.open -= 1;
+        let refused = match &answer {
+            Answer::Failed(failure) => Some(Refusal::from(failure)),
+            Answer::Keys { cursor, .. } => {
+                self.cursor = (*cursor > 0).then_some(*cursor);
+                None
+            }
+            Answer::Written { .. } if matches!(self.purpose, Purpose::Delete(_)) => None,
+            // A server of another node may have sent this answer.
+            _ => Some(Refusal::from(&unfit())),
+        };
+        match &mut self.purpose {
+            Purpose::List(list) => match (refused, answer) {
+                (Some(refusal), _) => return Err(refusal),
+                (None, Answer::Keys { keys, .. }) => list.take(keys, self.cursor.is_none(), limits)?,
+                (None, _) => {}
+            },
+            Purpose::Delete(delete) => {
+                match answer {
+                    Answer::Keys { keys, .. } => delete.keys = keys,
+                    Answer::Written { existed } => delete.deleted += u64::from(existed),
+                    _ => {}
+                }
+                delete.trouble = delete.trouble.take().or(refused);
+                if self.open == 0
+                    && let Some(Refusal(why)) = delete.trouble.take()
+                {
+                    return Err(Refusal(match delete.deleted {
+                        0 => why,
+                        deleted => format!("{why}; {deleted} keys were deleted, and others are left"),
+                    }));
+                }
+                if !delete.keys.is_empty() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(self.open == 0 && self.cursor.is_none())
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        match &self.purpose {
+            Purpose::List(list) => {
+                writer.array(list.found.len());
+                list.found.iter().for_each(|key| writer.bulk(key.as_ref()));
+            }
+            Purpose::Delete(_) => writer.simple("OK"),
+        }
+    }
+}
+
+impl List {
+    fn take(&mut self, keys: Vec<Key>, is_last: bool, limits: &Limits) -> Result<(), Refusal> {
         self.looked_at += keys.len() as u64;
         let found = matching(keys, Some(&self.pattern), &mut self.steps_left)?;
         self.found_bytes += found.iter().map(|key| key.0.len()).sum::<usize>();
         // Copies: keys of another node share the memory of the frame that they came in.
         self.found.extend(found.iter().map(Key::compact));
         check_reply(self.found_bytes, limits)?;
-        if cursor == 0 {
-            return Ok(true);
-        }
-        self.cursor = cursor;
         let max = limits.max_keys_count;
-        if self.looked_at >= u64::from(max) || self.scans_left == 0 {
+        if !is_last && (self.looked_at >= u64::from(max) || self.scans_left == 0) {
             return Err(Refusal(format!(
                 "TOOBIG KEYS looks at {max} keys at most, and there are more, perhaps deleted ones; SCAN lists keys in parts"
             )));
         }
-        Ok(false)
-    }
-
-    fn write(&self, writer: &mut Writer<'_>) {
-        writer.array(self.found.len());
-        self.found.iter().for_each(|key| writer.bulk(key.as_ref()));
+        Ok(())
     }
 }
 
 impl Connection {
     /// Begins a walk. No command before it is outstanding.
-    pub(crate) fn begin_walk(
-        &mut self,
-        door: DoorId,
-        pattern: Bytes,
-        frame_bytes: usize,
-        partitions: u16,
-        backend: &mut dyn Backend,
-    ) {
+    pub(crate) fn begin_walk(&mut self, walk: Walk, frame_bytes: usize, backend: &mut dyn Backend) {
         self.push(self.next_tag, frame_bytes, 0, SlotState::Walk);
-        self.walk = Some(Box::new(Walk::new(
-            door,
-            pattern,
-            partitions,
-            &self.greeting.limits,
-        )));
+        self.walk = Some(Box::new(walk));
         self.go_on_with_walk(backend);
     }
 
-    /// Begins the next scan of the walk, if there is a walk and it may go on.
+    /// Begins the next operations of the walk, if there is a walk, if it may go on, and if the node has room for their answers.
     pub(super) fn go_on_with_walk(&mut self, backend: &mut dyn Backend) {
-        let Some(walk) = self.walk.as_mut().filter(|walk| walk.may_go_on()) else {
+        let Some(next) = self
+            .walk
+            .as_ref()
+            .filter(|walk| walk.may_go_on())
+            .map(|walk| walk.next_len())
+        else {
             return;
         };
-        let scan = Operation::Scan {
-            cursor: walk.cursor,
-            count: self.greeting.limits.max_scan_count.min(SHARE as u32),
+        if next > 1 && !self.has_room(next * PART_BYTES, backend) {
+            self.starved = true;
+            return;
+        }
+        let Some(walk) = &mut self.walk else {
+            return;
         };
-        walk.is_asked = true;
-        walk.scans_left -= 1;
-        let door = walk.door;
+        let (door, next) = (walk.door, walk.next(&self.greeting.limits));
         if let Some(place) = self.last_place {
             backend.go_on_with_command(place);
         }
-        let tag = self.next_tag;
-        self.next_tag += 1;
-        self.open_parts += 1;
-        if let Some((answer, _)) = backend.operate(door, tag, scan) {
-            self.walked(answer, backend);
-            self.drain();
+        self.open_parts += next.len();
+        let mut tag = self.next_tag;
+        self.next_tag += next.len() as u64;
+        for operation in next {
+            if let Some((answer, _)) = backend.operate(door, tag, operation) {
+                self.walked(answer, backend);
+            }
+            tag += 1;
         }
+        self.drain();
     }
 
-    /// Handles the answer to a scan of the walk.
+    /// Handles an answer to the walk.
     pub(super) fn walked(&mut self, answer: Answer, backend: &mut dyn Backend) {
         self.open_parts -= 1;
         let mut walk = self
             .walk
             .take()
-            .expect("a scan is answered while the walk goes on");
+            .expect("an operation is answered while the walk goes on");
         let limits = self.greeting.limits;
         let held = walk.held_bytes();
         let taken = walk.take(answer, &limits);
-        let more = walk.held_bytes() - held;
+        let more = walk.held_bytes().saturating_sub(held);
         let has_room = {
             // What it held before is not counted while it is taken out.
             self.gathered_bytes += held;
-            let has_room = self.has_room(more, backend);
+            let has_room = more == 0 || self.has_room(more, backend);
             self.gathered_bytes -= held;
             has_room
         };
