@@ -83,6 +83,11 @@ test-redis-py:
 	target/redis-py/bin/python clients/python/photo_album.py
 	target/redis-py/bin/python clients/python/test_the_pages.py
 
+# Needs Python, Node, Go, Java and Maven; installs the clients under target/. UPDATE=yes writes docs/clients.md
+test-clients:
+	$(CARGO) build --release
+	python3 clients/compatibility/run.py $(if $(UPDATE),--update)
+
 # Needs Python, tclsh 8.6 and a checkout of Valkey: docs/clients.md. Takes three minutes. Options: UPDATE=yes KEYSPACE=eventual FILE=unit/type/string
 test-valkey-suite:
 	@test -n "$(SUITE)" || (echo "SUITE=/path/to/valkey is missing: a checkout of Valkey, see docs/clients.md"; exit 2)

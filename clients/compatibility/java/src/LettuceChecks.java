@@ -1,0 +1,182 @@
+import io.lettuce.core.KeyScanCursor;
+import io.lettuce.core.KeyValue;
+import io.lettuce.core.LettuceFutures;
+import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisFuture;
+import io.lettuce.core.RedisURI;
+import io.lettuce.core.ScanArgs;
+import io.lettuce.core.ScanCursor;
+import io.lettuce.core.SetArgs;
+import io.lettuce.core.api.StatefulRedisConnection;
+import io.lettuce.core.api.sync.RedisCommands;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.codec.StringCodec;
+import io.lettuce.core.output.ObjectOutput;
+import io.lettuce.core.output.StatusOutput;
+import io.lettuce.core.output.ValueOutput;
+import io.lettuce.core.protocol.CommandArgs;
+import io.lettuce.core.protocol.CommandType;
+import io.lettuce.core.protocol.ProtocolKeyword;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.UUID;
+
+/** The checks of README.md with Lettuce. */
+public final class LettuceChecks {
+    static final String HOST = System.getenv("HOST");
+    static final int PORT = Integer.parseInt(System.getenv("PORT"));
+    static final String PREFIX = UUID.randomUUID().toString();
+    static final RedisClient CLIENT = RedisClient.create(RedisURI.create(HOST, PORT));
+
+    static String key(String name) {
+        return PREFIX + ":" + name;
+    }
+
+    static CommandArgs<String, String> words(String... words) {
+        CommandArgs<String, String> args = new CommandArgs<>(StringCodec.UTF8);
+        for (String word : words) {
+            args.add(word);
+        }
+        return args;
+    }
+
+    static ProtocolKeyword command(String name) {
+        return new ProtocolKeyword() {
+            @Override
+            public byte[] getBytes() {
+                return name.getBytes(StandardCharsets.UTF_8);
+            }
+
+            @Override
+            public String toString() {
+                return name;
+            }
+        };
+    }
+
+    static RedisCommands<String, String> connect(String keyspace) {
+        RedisCommands<String, String> commands = CLIENT.connect().sync();
+        if (keyspace != null) {
+            commands.dispatch(CommandType.SELECT, new StatusOutput<>(StringCodec.UTF8), words(keyspace));
+        }
+        return commands;
+    }
+
+    public static void main(String[] args) {
+        System.out.println("version\t" + args[0]);
+        StatefulRedisConnection<String, String> connection = CLIENT.connect();
+        RedisCommands<String, String> r = connection.sync();
+        new Checks()
+                .add("strings", () -> {
+                    String value = "a value \u0000 of \u00fcnicode";
+                    r.set(key("a"), value);
+                    Checks.holds(r.get(key("a")).equals(value), "a value");
+                    Checks.holds(r.del(key("a")) == 1 && r.get(key("a")) == null, "DEL");
+                })
+                .add("many", () -> {
+                    Map<String, String> pairs = new HashMap<>();
+                    List<String> keys = new ArrayList<>();
+                    for (int number = 0; number < 100; number++) {
+                        keys.add(key("m" + number));
+                        pairs.put(key("m" + number), "" + number);
+                    }
+                    r.mset(pairs);
+                    List<KeyValue<String, String>> found = r.mget(keys.toArray(new String[0]));
+                    for (int number = 0; number < 100; number++) {
+                        Checks.holds(found.get(number).getValue().equals("" + number), "MGET");
+                    }
+                })
+                .add("pipeline", () -> {
+                    List<RedisFuture<?>> futures = new ArrayList<>();
+                    List<RedisFuture<String>> answers = new ArrayList<>();
+                    for (int number = 0; number < 100; number++) {
+                        futures.add(connection.async().set(key("p" + number), "" + number));
+                        answers.add(connection.async().get(key("p" + number)));
+                    }
+                    LettuceFutures.awaitAll(Duration.ofSeconds(10), futures.toArray(new RedisFuture[0]));
+                    for (int number = 0; number < 100; number++) {
+                        Checks.holds(answers.get(number).get().equals("" + number), "an answer");
+                    }
+                })
+                .add("expiry", () -> {
+                    r.set(key("e"), "v", SetArgs.Builder.px(200));
+                    long left = r.pttl(key("e"));
+                    Thread.sleep(300);
+                    Checks.holds(left > 0 && left <= 200 && r.get(key("e")) == null, "the time");
+                })
+                .add("scan", () -> {
+                    for (int number = 0; number < 300; number++) {
+                        r.set(key("s" + number), "v");
+                    }
+                    Set<String> found = new HashSet<>();
+                    ScanCursor cursor = ScanCursor.INITIAL;
+                    do {
+                        KeyScanCursor<String> page = r.scan(cursor, ScanArgs.Builder.matches(key("s*")).limit(50));
+                        found.addAll(page.getKeys());
+                        cursor = page;
+                    } while (!cursor.isFinished());
+                    Checks.holds(found.size() == 300, "the keys");
+                })
+                .add("receipt", () -> {
+                    RedisCommands<String, String> one = connect(null);
+                    one.set(key("r"), "v");
+                    Object fields = one.dispatch(command("RECEIPT"), new ObjectOutput<>(StringCodec.UTF8));
+                    Checks.holds(fields.toString().contains("given"), "the receipt");
+                    ValueOutput<String, String> output = new ValueOutput<>(StringCodec.UTF8);
+                    String value = one.dispatch(CommandType.GET, output, words(key("r"), "AT", "eventual"));
+                    Checks.holds(value.equals("v"), "the value");
+                })
+                .add("counter", () -> {
+                    RedisCommands<String, String> one = connect("consensus");
+                    for (int number = 0; number < 50; number++) {
+                        one.incr(key("c"));
+                    }
+                    Checks.holds(one.get(key("c")).equals("50"), "the count");
+                })
+                .add("lock", () -> {
+                    RedisCommands<String, String> one = connect("consensus");
+                    Checks.holds(one.set(key("l"), "me", SetArgs.Builder.nx()) != null, "the lock");
+                    Checks.holds(one.set(key("l"), "you", SetArgs.Builder.nx()) == null, "two have it");
+                })
+                .add("transaction", () -> {
+                    RedisCommands<String, String> one = connect("consensus");
+                    one.multi();
+                    one.set(key("t"), "1");
+                    one.incr(key("t"));
+                    Checks.holds(one.exec().get(1).equals(2L), "the sum");
+                })
+                .add("transaction_elsewhere", () -> {
+                    RedisCommands<String, String> one = connect(null);
+                    one.multi();
+                    one.set(key("t"), "1");
+                    one.exec();
+                })
+                .add("hashes", () -> r.hset(key("h"), "field", "value"))
+                .add("messages", () -> r.publish("channel", "message"))
+                .add("flush", () -> {
+                    RedisCommands<String, String> one = connect("eventual");
+                    for (int number = 0; number < 300; number++) {
+                        one.set(key("f" + number), "v");
+                    }
+                    Checks.holds(one.flushdb().equals("OK") && one.dbsize() == 0, "keys are left");
+                })
+                .add("cluster", () -> {
+                    try (RedisClusterClient client = RedisClusterClient.create(RedisURI.create(HOST, PORT))) {
+                        var commands = client.connect().sync();
+                        for (int number = 0; number < 100; number++) {
+                            commands.set(key("k" + number), "" + number);
+                            Checks.holds(commands.get(key("k" + number)).equals("" + number), "a value");
+                        }
+                    }
+                })
+                .run();
+        CLIENT.shutdown(Duration.ZERO, Duration.ofSeconds(2));
+        System.exit(0);
+    }
+}

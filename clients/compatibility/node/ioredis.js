@@ -1,0 +1,112 @@
+// The checks of README.md with ioredis.
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { createRequire } from "node:module";
+import Redis from "ioredis";
+
+const { HOST: host, PORT: port } = process.env;
+const prefix = randomUUID();
+const key = (name) => `${prefix}:${name}`;
+const numbers = (count) => [...Array(count).keys()];
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+const open = [];
+
+async function connect(keyspace) {
+  const client = new Redis({ host, port, maxRetriesPerRequest: 1 });
+  open.push(client);
+  if (keyspace) await client.select(keyspace);
+  return client;
+}
+
+const checks = {
+  async strings(r) {
+    const value = Buffer.from(numbers(256));
+    await r.set(key("a"), value);
+    assert.deepEqual(await r.getBuffer(key("a")), value);
+    assert.equal(await r.exists(key("a")), 1);
+    assert.equal(await r.del(key("a")), 1);
+    assert.equal(await r.get(key("a")), null);
+  },
+  async many(r) {
+    await r.mset(new Map(numbers(100).map((number) => [key(`m${number}`), number])));
+    const found = await r.mget(numbers(100).map((number) => key(`m${number}`)));
+    assert.deepEqual(found, numbers(100).map(String));
+  },
+  async pipeline(r) {
+    const pipe = r.pipeline();
+    numbers(100).forEach((number) => pipe.set(key(`p${number}`), number));
+    numbers(100).forEach((number) => pipe.get(key(`p${number}`)));
+    const answers = (await pipe.exec()).map(([error, answer]) => error ?? answer);
+    assert.deepEqual(answers.slice(100), numbers(100).map(String));
+  },
+  async expiry(r) {
+    await r.set(key("e"), "v", "PX", 200);
+    const left = await r.pttl(key("e"));
+    assert.ok(left > 0 && left <= 200);
+    await sleep(300);
+    assert.equal(await r.get(key("e")), null);
+  },
+  async scan(r) {
+    await r.mset(new Map(numbers(300).map((number) => [key(`s${number}`), "v"])));
+    const found = new Set();
+    for await (const names of r.scanStream({ match: key("s*"), count: 50 })) names.forEach((name) => found.add(name));
+    assert.equal(found.size, 300);
+  },
+  async receipt() {
+    const one = await connect();
+    await one.set(key("r"), "v");
+    const fields = await one.call("RECEIPT");
+    assert.equal(fields[fields.indexOf("given") + 1], "causal");
+    assert.equal(await one.call("GET", key("r"), "AT", "eventual"), "v");
+  },
+  async counter() {
+    const r = await connect("consensus");
+    await Promise.all(numbers(50).map(() => r.incr(key("c"))));
+    assert.equal(await r.get(key("c")), "50");
+  },
+  async lock() {
+    const r = await connect("consensus");
+    assert.equal(await r.set(key("l"), "me", "NX"), "OK");
+    assert.equal(await r.set(key("l"), "you", "NX"), null);
+  },
+  async transaction() {
+    const r = await connect("consensus");
+    const answers = await r.multi().set(key("t"), 1).incr(key("t")).exec();
+    assert.deepEqual(answers.map(([error, answer]) => error ?? answer), ["OK", 2]);
+  },
+  async transaction_elsewhere(r) {
+    await r.multi().set(key("t"), 1).exec();
+  },
+  async hashes(r) {
+    await r.hset(key("h"), "field", "value");
+  },
+  async messages(r) {
+    await r.publish("channel", "message");
+  },
+  async flush() {
+    const r = await connect("eventual");
+    await r.mset(new Map(numbers(300).map((number) => [key(`f${number}`), number])));
+    assert.equal(await r.flushdb(), "OK");
+    assert.equal(await r.dbsize(), 0);
+  },
+  async cluster() {
+    const r = new Redis.Cluster([{ host, port }]);
+    open.push(r);
+    for (const number of numbers(100)) await r.set(key(`c${number}`), number);
+    const found = await Promise.all(numbers(100).map((number) => r.get(key(`c${number}`))));
+    assert.deepEqual(found, numbers(100).map(String));
+  },
+};
+
+console.log(`version\t${createRequire(import.meta.url)("ioredis/package.json").version}`);
+const client = await connect();
+for (const [name, check] of Object.entries(checks)) {
+  let answer = "ok";
+  try {
+    await check(client);
+  } catch (error) {
+    answer = error instanceof assert.AssertionError ? `WRONG ${error.message}` : error.message;
+  }
+  console.log(`${name}\t${answer.replaceAll("\n", " ")}`);
+}
+open.forEach((client) => client.disconnect());

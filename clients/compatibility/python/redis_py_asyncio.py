@@ -1,0 +1,141 @@
+"""The checks of README.md with the asyncio part of redis-py."""
+
+import asyncio
+import os
+import uuid
+
+import redis
+import redis.asyncio as aio
+
+HOST, PORT = os.environ["HOST"], int(os.environ["PORT"])
+PREFIX = uuid.uuid4().hex
+
+
+def key(name):
+    return f"{PREFIX}:{name}"
+
+
+def connect(keyspace=None):
+    async def select(connection):
+        await connection.on_connect()
+        if keyspace:
+            await connection.send_command("SELECT", keyspace)
+            await connection.read_response()
+
+    return aio.Redis(host=HOST, port=PORT, redis_connect_func=select)
+
+
+async def strings(r):
+    value = bytes(range(256))
+    assert await r.set(key("a"), value) and await r.get(key("a")) == value
+    assert await r.exists(key("a")) == 1 and await r.strlen(key("a")) == 256
+    assert await r.delete(key("a")) == 1 and await r.get(key("a")) is None
+
+
+async def many(r):
+    assert await r.mset({key(f"m{number}"): number for number in range(100)})
+    found = await r.mget([key(f"m{number}") for number in range(100)])
+    assert found == [str(number).encode() for number in range(100)]
+
+
+async def pipeline(r):
+    async with r.pipeline(transaction=False) as pipe:
+        for number in range(100):
+            pipe.set(key(f"p{number}"), number)
+        for number in range(100):
+            pipe.get(key(f"p{number}"))
+        assert (await pipe.execute())[100:] == [str(number).encode() for number in range(100)]
+
+
+async def expiry(r):
+    await r.set(key("e"), "v", px=200)
+    assert 0 < await r.pttl(key("e")) <= 200
+    await asyncio.sleep(0.3)
+    assert await r.get(key("e")) is None
+
+
+async def scan(r):
+    names = {key(f"s{number}").encode() for number in range(300)}
+    await r.mset({name: "v" for name in names})
+    assert {name async for name in r.scan_iter(match=key("s*"), count=50)} == names
+
+
+async def receipt(r):
+    async with r.client() as one:
+        await one.set(key("r"), "v")
+        fields = await one.execute_command("RECEIPT")
+        names = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2]))
+        assert names[b"given"] == b"causal"
+        assert await one.execute_command("GET", key("r"), "AT", "eventual") == b"v"
+
+
+async def counter(_):
+    async with connect("consensus") as one:
+        await asyncio.gather(*(one.incr(key("c")) for _ in range(50)))
+        assert await one.get(key("c")) == b"50"
+
+
+async def lock(_):
+    async with connect("consensus") as one:
+        assert await one.set(key("l"), "me", nx=True)
+        assert await one.set(key("l"), "you", nx=True) is None
+
+
+async def transaction(_):
+    async with connect("consensus") as one, one.pipeline(transaction=True) as pipe:
+        pipe.set(key("t"), 1)
+        pipe.incr(key("t"))
+        assert await pipe.execute() == [True, 2]
+
+
+async def transaction_elsewhere(r):
+    async with r.pipeline(transaction=True) as pipe:
+        pipe.set(key("t"), 1)
+        await pipe.execute()
+
+
+async def hashes(r):
+    await r.hset(key("h"), "field", "value")
+
+
+async def messages(r):
+    await r.publish("channel", "message")
+
+
+async def flush(_):
+    async with connect("eventual") as one:
+        await one.mset({key(f"f{number}"): number for number in range(300)})
+        assert await one.flushdb()
+        assert [name async for name in one.scan_iter()] == []
+
+
+async def cluster(_):
+    r = aio.RedisCluster(host=HOST, port=PORT)
+    for number in range(100):
+        await r.set(key(f"c{number}"), number)
+    assert [await r.get(key(f"c{number}")) for number in range(100)] == [str(n).encode() for n in range(100)]
+    await r.aclose()
+
+
+CHECKS = [
+    strings, many, pipeline, expiry, scan, receipt, counter, lock, transaction, transaction_elsewhere,
+    hashes, messages, flush, cluster,
+]
+
+
+async def main():
+    print("version", redis.__version__, sep="\t")
+    client = connect()
+    for check in CHECKS:
+        try:
+            await check(client)
+            answer = "ok"
+        except redis.RedisError as error:
+            answer = str(error)
+        except AssertionError as error:
+            answer = f"WRONG {error}"
+        print(check.__name__, answer.replace("\n", " "), sep="\t", flush=True)
+    await client.aclose()
+
+
+asyncio.run(main())
