@@ -9,7 +9,7 @@
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
 .PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-strangers
-.PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb image
+.PHONY: test-redis-py test-clients test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
 BUILD ?= $(CARGO) build --release --locked
