@@ -249,13 +249,12 @@ impl Connection {
             backend.go_on_with_command(place);
         }
         self.open_parts += next.len();
-        let mut tag = self.next_tag;
+        let first = self.next_tag;
         self.next_tag += next.len() as u64;
-        for operation in next {
+        for (tag, operation) in (first..).zip(next) {
             if let Some((answer, _)) = backend.operate(door, tag, operation) {
                 self.walked(answer, backend);
             }
-            tag += 1;
         }
         self.drain();
     }
