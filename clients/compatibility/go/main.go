@@ -59,9 +59,10 @@ func text(r redis.Cmdable) error {
 		return err
 	}
 	found, err := r.Get(ctx, key("a")).Bytes()
+	exists, third := r.Exists(ctx, key("a")).Result()
 	deleted, second := r.Del(ctx, key("a")).Result()
 	_, gone := r.Get(ctx, key("a")).Result()
-	return firstOf(err, second, wrong(string(found) == string(value) && deleted == 1 && gone == redis.Nil, "a value"))
+	return firstOf(err, second, third, wrong(string(found) == string(value) && exists == 1 && deleted == 1 && gone == redis.Nil, "a value"))
 }
 
 func many(r redis.Cmdable) error {

@@ -44,7 +44,7 @@ impl Hlc {
         fits.then_some(Hlc(wall << COUNTER_BITS | counter))
     }
 
-    /// A timestamp that is at least `span` later, and at most by another sixteenth of it. It is rounded up, so that many such times are the same. `span` is
+    /// A timestamp that is at least `span` later, and at most by another sixteenth of it. It is rounded up, so that nearby times coincide. `span` is
     /// the difference of two timestamps.
     #[must_use]
     pub fn about_after(self, span: u64) -> Hlc {

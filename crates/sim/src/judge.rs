@@ -505,7 +505,10 @@ impl Judge {
                         self.value_read(seen, value, version);
                     }
                     (None, Some(version)) => self.nothing_read(seen, version, receipt.until),
-                    (None, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
+                    (None, None) => {
+                        self.note_nothing_seen(record, &seen);
+                        self.look(seen, Shown::Nothing { is_forgotten: true });
+                    }
                 }
             }
             (Operation::Siblings { key, .. }, Answer::Siblings(siblings), Some(receipt)) => {
@@ -823,6 +826,12 @@ impl Judge {
     fn know(&mut self, key: &Key, version: VersionId, is_value: bool, begun: Option<Micros>, now: Micros) {
         let of_key = self.keys.entry(key.clone()).or_default();
         of_key.know(version, is_value, begun, now);
+        let is_both = of_key.values.contains_key(&version) && of_key.deletes.contains_key(&version);
+        let expires = of_key.until.get(&version).is_some_and(Option::is_some);
+        if is_both && !expires {
+            let words = format!("version {version} of {key} is shown as a value, and as a delete");
+            self.report(Rule::RealValues, words);
+        }
     }
 
     /// The version of a value, if it is known.

@@ -49,6 +49,7 @@ public final class JedisChecks {
                     }
                     r.set(key("a").getBytes(), value);
                     Checks.holds(Arrays.equals(r.get(key("a").getBytes()), value), "a value");
+                    Checks.holds(r.exists(key("a")), "EXISTS");
                     Checks.holds(r.del(key("a")) == 1 && r.get(key("a")) == null, "DEL");
                 })
                 .add("many", () -> {

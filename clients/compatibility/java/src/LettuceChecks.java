@@ -77,6 +77,7 @@ public final class LettuceChecks {
                     String value = "a value \u0000 of \u00fcnicode";
                     r.set(key("a"), value);
                     Checks.holds(r.get(key("a")).equals(value), "a value");
+                    Checks.holds(r.exists(key("a")) == 1, "EXISTS");
                     Checks.holds(r.del(key("a")) == 1 && r.get(key("a")) == null, "DEL");
                 })
                 .add("many", () -> {

@@ -67,7 +67,7 @@ impl Kept {
             let site = SiteId(bytes.try_get_u16().ok()?);
             kept.walls.insert(site, Micros(bytes.try_get_u64().ok()?));
         }
-        // Directories from before values could expire here end without it.
+        // Older directories lack this field.
         kept.newest_expiry = Hlc(bytes.try_get_u64().unwrap_or_default());
         Some(kept)
     }

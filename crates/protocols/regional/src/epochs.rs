@@ -90,6 +90,7 @@ impl Nukv {
     pub(crate) fn mark(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now.monotonic;
         self.expiries.forget(self.settled);
+        self.expiries.pass(cx.read_time());
         let expired = self.expiries.due(cx.read_time());
         let newest = self.newest_write.max(expired.unwrap_or_default());
         let is_due =

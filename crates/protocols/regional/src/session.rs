@@ -116,7 +116,7 @@ fn places(row: &BTreeMap<(SiteId, Hlc), Hlc>) -> Vec<(SiteId, Place)> {
         .collect()
 }
 
-/// The level at which a write reads whose outcome tells of what was there before: as a delete that finds nothing, and a value that keeps an expiry. The leader must have what the session has read and written, unless the
+/// The level at which a write reads if its outcome reveals what was there: a delete that finds nothing, or a value that keeps an expiry. The leader must have what the session has read and written, unless the
 /// session asks for nothing.
 fn reads_at(level: Level) -> Level {
     match level {

@@ -18,7 +18,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let has_mode = call.len() > 1 && ["ASYNC", "SYNC"].iter().any(|mode| call.arguments.is(1, mode));
     let level = call.level_behind(1 + usize::from(has_mode), "flushdb")?;
     let level = call.write_level(level);
-    // In an empty keyspace no delete would say so.
+    // Checked here, because an empty keyspace has no delete that would be refused.
     call.check_write_level(level.as_ref())?;
     let door = call.door()?;
     let frame_bytes = call.arguments.frame_bytes();

@@ -25,6 +25,8 @@ pub(crate) struct Walk {
     cursor: Option<u64>,
     /// How many operations are not answered: a scan, or deletes.
     open: usize,
+    /// Whether that is a scan.
+    is_scanning: bool,
     purpose: Purpose,
 }
 
@@ -57,6 +59,8 @@ struct Delete {
     level: Option<Wanted>,
     /// The keys of the last scan.
     keys: Vec<Key>,
+    /// The length of those that are being deleted.
+    deleting_bytes: usize,
     /// How many keys with a value were deleted so far.
     deleted: u64,
     /// Why one of the deletes failed.
@@ -87,6 +91,7 @@ impl Walk {
             Purpose::Delete(Delete {
                 level,
                 keys: Vec::new(),
+                deleting_bytes: 0,
                 deleted: 0,
                 trouble: None,
             }),
@@ -98,6 +103,7 @@ impl Walk {
             door,
             cursor: Some(0),
             open: 0,
+            is_scanning: false,
             purpose,
         }
     }
@@ -111,7 +117,7 @@ impl Walk {
     pub(super) fn held_bytes(&self) -> usize {
         match &self.purpose {
             Purpose::List(list) => list.found_bytes + list.found.len() * (REPLY_BYTES + size_of::<Key>()),
-            Purpose::Delete(delete) => delete.keys.iter().map(|key| key.0.len() + size_of::<Key>()).sum(),
+            Purpose::Delete(delete) => delete.deleting_bytes + delete.key_bytes(),
         }
     }
 
@@ -131,12 +137,18 @@ impl Walk {
         };
         let next = match &mut self.purpose {
             Purpose::Delete(delete) if !delete.keys.is_empty() => {
+                self.is_scanning = false;
+                delete.deleting_bytes = delete.key_bytes();
                 let keys = std::mem::take(&mut delete.keys).into_iter();
                 keys.map(|key| Operation::delete(key).wanting(delete.level.clone()))
                     .collect()
             }
-            Purpose::Delete(_) => vec![scan],
+            Purpose::Delete(_) => {
+                self.is_scanning = true;
+                vec![scan]
+            }
             Purpose::List(list) => {
+                self.is_scanning = true;
                 list.scans_left -= 1;
                 vec![scan]
             }
@@ -153,11 +165,13 @@ impl Walk {
         self.open -= 1;
         let refused = match &answer {
             Answer::Failed(failure) => Some(Refusal::from(failure)),
-            Answer::Keys { cursor, .. } => {
+            Answer::Keys { cursor, .. }
+                if self.is_scanning && (*cursor == 0 || Some(*cursor) > self.cursor) =>
+            {
                 self.cursor = (*cursor > 0).then_some(*cursor);
                 None
             }
-            Answer::Written { .. } if matches!(self.purpose, Purpose::Delete(_)) => None,
+            Answer::Written { .. } if !self.is_scanning => None,
             // A server of another node may have sent this answer.
             _ => Some(Refusal::from(&unfit())),
         };
@@ -169,18 +183,18 @@ impl Walk {
             },
             Purpose::Delete(delete) => {
                 match answer {
-                    Answer::Keys { keys, .. } => delete.keys = keys,
-                    Answer::Written { existed } => delete.deleted += u64::from(existed),
+                    Answer::Keys { keys, .. } if refused.is_none() => delete.keys = keys,
+                    Answer::Written { existed } if refused.is_none() => delete.deleted += u64::from(existed),
                     _ => {}
+                }
+                if self.open == 0 {
+                    delete.deleting_bytes = 0;
                 }
                 delete.trouble = delete.trouble.take().or(refused);
                 if self.open == 0
-                    && let Some(Refusal(why)) = delete.trouble.take()
+                    && let Some(refusal) = delete.trouble.take()
                 {
-                    return Err(Refusal(match delete.deleted {
-                        0 => why,
-                        deleted => format!("{why}; {deleted} keys were deleted, and others are left"),
-                    }));
+                    return Err(delete.refused(refusal));
                 }
                 if !delete.keys.is_empty() {
                     return Ok(false);
@@ -198,6 +212,20 @@ impl Walk {
             }
             Purpose::Delete(_) => writer.simple("OK"),
         }
+    }
+}
+
+impl Delete {
+    fn key_bytes(&self) -> usize {
+        self.keys.iter().map(|key| key.0.len() + size_of::<Key>()).sum()
+    }
+
+    /// The refusal, with what was done before.
+    fn refused(&self, Refusal(why): Refusal) -> Refusal {
+        Refusal(match self.deleted {
+            0 => why,
+            deleted => format!("{why}; {deleted} keys were deleted, and others may be left"),
+        })
     }
 }
 
@@ -279,7 +307,13 @@ impl Connection {
         };
         let taken = match has_room {
             true => taken,
-            false => Err(Refusal(format!("UNAVAILABLE {NO_ROOM_FOR_REPLY}"))),
+            false => {
+                let refusal = Refusal(format!("UNAVAILABLE {NO_ROOM_FOR_REPLY}"));
+                Err(match &walk.purpose {
+                    Purpose::Delete(delete) => delete.refused(refusal),
+                    Purpose::List(_) => refusal,
+                })
+            }
         };
         match taken {
             Ok(false) => self.walk = Some(walk),

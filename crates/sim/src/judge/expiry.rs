@@ -45,7 +45,10 @@ impl Judge {
         let version = version?;
         let value = self.value_of(key, version);
         let expires = self.keys.get(key).and_then(|of_key| *of_key.until.get(&version)?);
-        (value.is_some() || expires.is_none()).then_some(value)
+        match expires {
+            Some(_) => value.map(Some),
+            None => Some(None),
+        }
     }
 
     /// How many reads were judged by when their value expires.
@@ -105,7 +108,7 @@ impl Judge {
         self.newest_clock = clock.map(|clock| clock.map_or(Micros::MAX, Hlc::wall));
     }
 
-    /// The time that no clock has passed by which an answer was given: neither that of a node nor what its session had seen.
+    /// An upper bound of every time that an answer can rest on: the clocks of all nodes, and what the session had seen.
     pub(super) fn clocks_of(&self, seen: &Seen) -> Micros {
         let over = (seen.over + self.clock_bound).max(self.time_seen_by(seen).wall());
         self.newest_clock.map_or(over, |clock| clock.max(over))
@@ -270,6 +273,14 @@ impl Judge {
         let times = self.times_seen.entry(session).or_default();
         if times.last().is_none_or(|&(_, last)| last < time) {
             times.push((self.number, time));
+        }
+    }
+
+    /// A read showed nothing, and named no version: if the key must have expired, the session has seen that.
+    pub(super) fn note_nothing_seen(&mut self, record: &Record, seen: &Seen) {
+        let expired = seen.remembers.and_then(|_| self.must_have_expired(seen));
+        if let Some(expired) = expired.filter(|_| self.judges_expiry) {
+            self.note_time(record, Hlc::from_wall(expired));
         }
     }
 
