@@ -321,7 +321,7 @@ impl<R: Rules> Session for TimedSession<R> {
     }
 }
 
-/// The version of the token's format. Tokens of version 1 end before what their session has seen expired.
+/// The version of the token's format. Tokens of version 1 lack the newest time that was seen.
 const TOKEN: u8 = 2;
 
 /// The past; if that bug was planted, what was stable; and the newest time that was seen. A site that no longer exists was removed only when all other sites had everything of it.
