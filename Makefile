@@ -18,9 +18,9 @@ PACKAGE := target/release/package
 verify:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) build --workspace --bins --tests --examples --quiet
 	$(CARGO) test --workspace
 	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test all -- hashes swarm
-	$(CARGO) build --quiet -p turnbuckle -p turnbuckle-campaign
 	for protocol in eventual causalspartanx gentlerain cops abd quorum dacian nukv; do \
 	    target/debug/turnbuckle sim --protocol $$protocol --seeds 1..200 || exit 1; done
 	target/debug/turnbuckle-campaign --minutes 2 --memory-mb 4096 --without lost-directories,old-directories,damage

@@ -236,6 +236,8 @@ pub struct Topology {
     partitions: u16,
     members: Members,
     replica_sites: u16,
+    /// The replicas of each partition, by the site where the partition is placed first. One set, if each partition is at all sites.
+    replicas: Arc<[ReplicaSet]>,
 }
 
 impl Topology {
@@ -270,7 +272,9 @@ impl Topology {
             sites,
             partitions,
             members,
+            replicas: Arc::new([]),
         }
+        .placed()
     }
 
     /// The same, with each partition at `replica_sites` of the sites only.
@@ -293,6 +297,23 @@ impl Topology {
             replica_sites,
             ..self
         }
+        .placed()
+    }
+
+    /// The same, with the replicas of each partition.
+    fn placed(self) -> Topology {
+        let firsts = self.some_sites().map_or(1, |_| self.sites.len() as u16);
+        Topology {
+            replicas: (0..firsts).map(|partition| self.place(partition)).collect(),
+            ..self
+        }
+    }
+
+    fn place(&self, partition: u16) -> ReplicaSet {
+        let members = |site: SiteId| (0..self.members.at(site)).map(move |member| (site, member));
+        let all = self.sites_of(partition).flat_map(members);
+        all.map(|(site, member)| ReplicaId(member * ReplicaId::MAX_SITES + site.0))
+            .collect()
     }
 
     /// All sites.
@@ -327,19 +348,13 @@ impl Topology {
 
     /// The replicas of a partition.
     pub fn replicas_of(&self, partition: u16) -> ReplicaSet {
-        let members = |site: SiteId| (0..self.members.at(site)).map(move |member| (site, member));
-        let all = self.sites_of(partition).flat_map(members);
-        all.map(|(site, member)| ReplicaId(member * ReplicaId::MAX_SITES + site.0))
-            .collect()
+        self.replicas[usize::from(self.first_site_of(partition))]
     }
 
     /// The replicas of all partitions.
     pub fn replicas(&self) -> ReplicaSet {
-        let whole = Topology {
-            replica_sites: self.sites.len() as u16,
-            ..self.clone()
-        };
-        whole.replicas_of(0)
+        let all = self.replicas.iter().copied();
+        all.fold(ReplicaSet::default(), ReplicaSet::union)
     }
 
     /// The name that people know a replica by: its site's, with its number there if it is not the first.

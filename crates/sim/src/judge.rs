@@ -817,6 +817,7 @@ impl Judge {
         if is_new {
             let of_key = self.keys.entry(key.clone()).or_default();
             of_key.unknown_values = of_key.unknown_values.saturating_sub(1);
+            of_key.contents.insert(version, value.clone());
             for waiting in self.pending.remove(&place).unwrap_or_default() {
                 self.judge(waiting.seen, waiting.needs, Shown::Version(version));
             }
@@ -844,11 +845,8 @@ impl Judge {
 
     /// The value of a version, if it is known.
     pub(crate) fn value_of(&self, key: &Key, version: VersionId) -> Option<&Bytes> {
-        let from = (key.clone(), Bytes::new());
-        let mut of_key = self.values.range(from..).take_while(|((of, _), _)| of == key);
-        let found =
-            of_key.find(|(_, written)| matches!(written.value, Value::Once(Some(id)) if id == version));
-        found.map(|((_, value), _)| value)
+        let value = self.keys.get(key)?.contents.get(&version)?;
+        (self.version_of(key, value) == Some(version)).then_some(value)
     }
 
     /// The delete that a read of nothing has seen, if only one is possible.

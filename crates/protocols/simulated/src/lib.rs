@@ -1,9 +1,10 @@
 //! The simulated worlds of a protocol that is given by name: what `turnbuckle sim` and `turnbuckle experiment` run.
 //!
 //! Here the simulator meets every protocol: this crate has the machine code of a world, once for each of them. It is a crate of its own so that this
-//! code is made once, and not again whenever a command or one of its tests is built.
+//! code is made once, and not again whenever a command or one of its tests is built. The code of the nodes in such a world is that of `turnbuckle-served`.
 use turnbuckle_core::{Micros, Protocol, Session, Settings};
 use turnbuckle_protocols::{ForProtocol, KnownProtocol};
+use turnbuckle_served as _;
 use turnbuckle_sim::{
     BadSchedule, Exhaust, Explored, Failed, FaultKind, Keep, Loss, Outcome, Replayed, Scenario, WorldOptions,
     plant,

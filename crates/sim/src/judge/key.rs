@@ -1,6 +1,7 @@
 //! The knowledge about one key: its versions, the replicas that have shown them, and what may be shown next.
 use super::floor::{Floor, Floors, Witness};
 use crate::OperationId;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Micros, ServerId, VersionId};
 
@@ -53,6 +54,8 @@ pub(super) struct OfKey {
     pub acknowledged: Vec<Acknowledged>,
     pub values: BTreeMap<VersionId, Known>,
     pub deletes: BTreeMap<VersionId, Known>,
+    /// The value of each version whose value is known.
+    pub contents: BTreeMap<VersionId, Bytes>,
     /// When each version expires, as receipts say. Only where values may expire.
     pub until: BTreeMap<VersionId, Option<Micros>>,
     /// No node's clock has passed this time when the answer at hand was given: what expires later was not seen to be expired.
