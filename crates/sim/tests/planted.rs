@@ -5,15 +5,15 @@ use turnbuckle_core::Micros;
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Scenario, Span, plant};
 
-/// Runs worlds until one reports what is expected for this bug.
-fn is_caught(bug: &str, expected: &[&str]) {
-    is_caught_in(bug, expected, |draw| draw.scenario());
+/// Runs worlds, from this seed on, until one reports what is expected for this bug.
+fn is_caught(bug: &str, first: u64, expected: &[&str]) {
+    is_caught_in(bug, first, expected, |draw| draw.scenario());
 }
 
 /// The same in worlds that are changed so that the bug has an effect. Some bugs show only together: `one+another`.
-fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
-    const MAX_SEEDS: u64 = 150;
-    for seed in 0..MAX_SEEDS {
+fn is_caught_in(bug: &str, first: u64, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
+    const MAX_SEEDS: u64 = 50;
+    for seed in first..first + MAX_SEEDS {
         let right = bend(Draw::new(seed));
         let config = right.parameters.config::<Eventual>();
         let (mut wrong, mut bugged) = (right.clone(), config);
@@ -37,23 +37,23 @@ fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
             return;
         }
     }
-    panic!("{bug} was not noticed in {MAX_SEEDS} worlds");
+    panic!("{bug} was not noticed in {MAX_SEEDS} worlds from seed {first} on");
 }
 
 #[test]
 fn a_mark_that_overtakes_the_stream_is_caught_as_a_false_receipt() {
-    is_caught("marks_overtake", &["claims to reflect"]);
+    is_caught("marks_overtake", 0, &["claims to reflect"]);
 }
 
 #[test]
 fn outputs_in_the_wrong_order_are_caught_as_a_false_receipt() {
-    is_caught("outputs_swapped", &["claims to reflect"]);
+    is_caught("outputs_swapped", 0, &["claims to reflect"]);
 }
 
 #[test]
 fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
     let expected = ["had shown version", "claims to reflect", "the sites differ"];
-    is_caught_in("forgets_deletes_early,copy_merges", &expected, |mut draw| {
+    is_caught_in("forgets_deletes_early,copy_merges", 0, &expected, |mut draw| {
         // A node that is away for long needs a copy, and much may have been deleted meanwhile.
         draw.world.retained_log_bytes = 0;
         draw.world.checkpoint_log_bytes = 2 << 10;
@@ -78,17 +78,21 @@ fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
 
 #[test]
 fn positions_used_twice_are_caught_as_sites_that_differ() {
-    is_caught("positions_reused", &["the sites differ", "cannot use a frame of"]);
+    is_caught(
+        "positions_reused",
+        40,
+        &["the sites differ", "cannot use a frame of"],
+    );
 }
 
 #[test]
 fn an_answer_before_it_is_durable_is_caught_as_undone_by_a_crash() {
-    is_caught("answers_early", &["had shown version", "lost version"]);
+    is_caught("answers_early", 20, &["had shown version", "lost version"]);
 }
 
 #[test]
 fn an_entry_dropped_after_a_restart_is_caught_as_sites_that_differ() {
-    is_caught("drops_after_restart", &["the sites differ", "lost version"]);
+    is_caught("drops_after_restart", 0, &["the sites differ", "lost version"]);
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
         "the sites differ",
         "which it had acknowledged before",
     ];
-    is_caught_in("clock_goes_back", &expected, |mut draw| {
+    is_caught_in("clock_goes_back", 0, &expected, |mut draw| {
         draw.load.think = Span::us(0, 5_000);
         draw.load.kind = Kind::Mixed(Mixed {
             keys: 100,
@@ -149,6 +153,7 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
 fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
     is_caught_in(
         "ties_by_arrival",
+        100,
         &["the sites differ", "lost version"],
         |mut draw| {
             // All clients write at every full millisecond.
@@ -180,5 +185,5 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
 
 #[test]
 fn a_receipt_that_claims_more_than_was_proven_is_caught_as_false() {
-    is_caught("receipts_claim_more", &["claims to reflect"]);
+    is_caught("receipts_claim_more", 0, &["claims to reflect"]);
 }

@@ -18,7 +18,7 @@ fn config(scenario: &Scenario) -> EventualConfig {
 
 fn seeds() -> std::ops::RangeInclusive<u64> {
     let Ok(seeds) = std::env::var("SEEDS") else {
-        return 1..=200;
+        return 1..=50;
     };
     let (from, until) = seeds.split_once("..").expect("SEEDS=first..last");
     from.parse().expect("a number")..=until.parse().expect("a number")

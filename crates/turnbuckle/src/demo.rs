@@ -21,7 +21,10 @@ use std::{
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
     time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
@@ -119,6 +122,9 @@ const FIRST_PORT: u16 = 7000;
 
 /// How long the sites may take to find each other. After that, a demo in one process is shown as it is, and one with `--processes` fails.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// A demo that takes longer than this to start says that it is still starting.
+const SLOW_START: Duration = Duration::from_secs(5);
 
 pub fn run(options: &Demo) -> Result<(), Failure> {
     // It is removed when it goes out of scope, at the very end.
@@ -263,9 +269,28 @@ fn free_block(nodes: usize) -> Result<Vec<DemoPorts>, Failure> {
         .ok_or_else(|| environment(&"no block of free ports was found; name one with --port"))
 }
 
+/// Says that the nodes are still starting, unless the sender that is returned is dropped before.
+fn say_if_slow(options: &Demo, config: &ClusterConfig) -> mpsc::Sender<()> {
+    let (nodes, keyspaces, partitions) = (
+        config.nodes().count(),
+        config.keyspaces().count(),
+        options.partitions,
+    );
+    let (started, waits) = mpsc::channel();
+    std::thread::spawn(move || {
+        if waits.recv_timeout(SLOW_START) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "still starting {nodes} nodes with {keyspaces} keyspaces of {partitions} partitions; more partitions take longer"
+            );
+        }
+    });
+    started
+}
+
 fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Failure> {
     let config = Arc::new(config);
     let wan = WanMatrix::new(&config.wan);
+    let starting = say_if_slow(options, &config);
     let mut running = Vec::new();
     for (id, _) in config.nodes() {
         let node = turnbuckle_server::start(Arc::clone(&config), id, wan.clone());
@@ -275,6 +300,7 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
     while begun.elapsed() < CONNECT_TIME && !running.iter().all(turnbuckle_server::Running::is_connected) {
         std::thread::park_timeout(Duration::from_millis(5));
     }
+    drop(starting);
     announce(options, &config, data, &[std::process::id()])?;
     let terminal = Terminal::remember(options.shell);
     let over = begin(options, &config);
@@ -407,6 +433,7 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
         file,
         running: Vec::new(),
     };
+    let starting = say_if_slow(options, config);
     for (id, node) in config.nodes() {
         let child = Command::new(&program)
             .args(["start", "--config"])
@@ -434,6 +461,7 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
             std::thread::park_timeout(Duration::from_millis(10));
         }
     }
+    drop(starting);
     let pids: Vec<u32> = processes.running.iter().map(|(_, child)| child.id()).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
     let terminal = Terminal::remember(options.shell);

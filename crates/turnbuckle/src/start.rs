@@ -1,7 +1,7 @@
 //! `turnbuckle start`: one node of a cluster, from its configuration.
 use crate::failure::{Failure, environment, say, usage};
 use clap::Args;
-use std::{path::PathBuf, sync::Arc};
+use std::{io::ErrorKind, path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{
     Running, StartOptions, TestFaults,
@@ -62,6 +62,12 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     };
     let config = ClusterConfig::read(&file).map_err(|error| match error {
         ConfigError::Wrong(_) => usage(&error),
+        // What is there is no configuration, and is none after a restart either.
+        ConfigError::Unreadable { ref source, .. }
+            if matches!(source.kind(), ErrorKind::FileTooLarge | ErrorKind::InvalidInput) =>
+        {
+            usage(&error)
+        }
         ConfigError::Unreadable { .. } => environment(&error),
     })?;
     let Some(node) = config.node_named(&options.node) else {

@@ -158,49 +158,49 @@ fn keeps_its_promises<S: OfQuorum>(all: &[&str]) {
 #[test]
 fn every_planted_bug_is_found() {
     finds_bugs::<QuorumSession>(&[
-        ("counts_one_too_many", Level::Quorum, Keys::Drawn, 1..=100),
-        ("forgets_deletes_early", Level::Quorum, Keys::Drawn, 100..=300),
+        ("counts_one_too_many", Level::Quorum, Keys::Drawn, 10..=20),
+        ("forgets_deletes_early", Level::Quorum, Keys::Drawn, 165..=175),
         ("skips_write_back", Level::Atomic, Keys::Two, 490..=500),
         ("stamps_without_asking", Level::Atomic, Keys::Two, 665..=675),
         (
             "stamps_at_arrival",
             Level::Bounded(Micros::from_millis(200)),
             Keys::Two,
-            1..=100,
+            20..=30,
         ),
         (
             "compares_nothing",
             Level::Bounded(Micros::from_millis(200)),
             Keys::Drawn,
-            1..=300,
+            75..=85,
         ),
-        ("ignores_seen", Level::PerKeySequential, Keys::Drawn, 1..=300),
-        ("trusts_clocks", Level::PerKeySequential, Keys::Drawn, 1..=300),
+        ("ignores_seen", Level::PerKeySequential, Keys::Drawn, 35..=45),
+        ("trusts_clocks", Level::PerKeySequential, Keys::Drawn, 30..=40),
         ("shows_newest", Level::Sequential, Keys::Drawn, 1..=300),
         ("leaves_one_out", Level::Sequential, Keys::Drawn, 1..=300),
-        ("guesses_the_past", Level::Sequential, Keys::Two, 90..=120),
+        ("guesses_the_past", Level::Sequential, Keys::Two, 105..=115),
     ]);
 }
 
 #[test]
 fn every_planted_bug_is_found_with_siblings() {
     finds_bugs::<SiblingsSession>(&[
-        ("counts_one_too_many", Level::Quorum, Keys::Drawn, 1..=100),
-        ("forgets_deletes_early", Level::Quorum, Keys::Drawn, 1..=300),
+        ("counts_one_too_many", Level::Quorum, Keys::Drawn, 30..=40),
+        ("forgets_deletes_early", Level::Quorum, Keys::Drawn, 165..=175),
         (
             "stamps_at_arrival",
             Level::Bounded(Micros::from_millis(200)),
             Keys::Two,
-            1..=100,
+            35..=45,
         ),
         (
             "compares_nothing",
             Level::Bounded(Micros::from_millis(200)),
             Keys::Drawn,
-            1..=300,
+            35..=45,
         ),
         ("replaces_unseen", Level::Quorum, Keys::Drawn, 1..=100),
-        ("answers_with_newest", Level::Quorum, Keys::Two, 150..=200),
+        ("answers_with_newest", Level::Quorum, Keys::Two, 155..=165),
         ("shows_one_sibling", Level::Quorum, Keys::Drawn, 1..=100),
     ]);
 }

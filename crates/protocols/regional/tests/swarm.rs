@@ -171,7 +171,8 @@ fn every_planted_bug_is_found() {
         ("drops_dependency", all, Keys::Two, 70..=80),
         ("ignores_needs", all, Keys::Two, 1..=40),
         ("writes_twice", all, Keys::Two, 30..=40),
-        ("keeps_no_votes", all, Keys::Two, 1..=10),
+        // In some worlds, such as that of seed 9, the cluster never comes to rest, and that takes a minute to find.
+        ("keeps_no_votes", all, Keys::Two, 20..=30),
         ("claims_by_stamps", all, Keys::Two, 60..=70),
         ("forgets_what_expired", all, Keys::Two, 60..=70),
     ];

@@ -207,7 +207,17 @@ fn messages_are_json_if_that_is_asked_for() {
         said.contains("TURNBUCKLE_LOG_FORMAT: found 'xml'; expected text or json"),
         "{said}"
     );
-    let environment = [("TURNBUCKLE_LOG_FORMAT", "json"), ("TURNBUCKLE_LOG", "info")];
+    for wrong in ["inof", "warn,inof", "turnbuckle_server=loud", "info debug"] {
+        let (code, _, said) = run(&["wan", "show"], &[("TURNBUCKLE_LOG", wrong)]);
+        assert_eq!(code, Some(2), "{said}");
+        let expected =
+            format!("TURNBUCKLE_LOG: found '{wrong}'; expected off, error, warn, info, debug or trace, or");
+        assert!(said.contains(&expected), "{said}");
+    }
+    let environment = [
+        ("TURNBUCKLE_LOG_FORMAT", "json"),
+        ("TURNBUCKLE_LOG", "info,turnbuckle_server::peer=debug"),
+    ];
     let demo = ["demo", "--wan", "off", "--processes", "--json", "--for", "100ms"];
     let (code, _, said) = run(&demo, &environment);
     assert_eq!(code, Some(0), "{said}");
