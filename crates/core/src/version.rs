@@ -177,9 +177,31 @@ impl<M: Meta> Chain<M> {
         }
     }
 
+    /// A chain of these versions, which must come newest first. `None` if there are none. O(n): putting them in one by one is quadratic.
+    pub fn newest_first(versions: impl IntoIterator<Item = Version<M>>) -> Option<Chain<M>> {
+        let mut versions = versions.into_iter();
+        let newest = versions.next()?;
+        let mut older: Vec<Version<M>> = versions.collect();
+        older.reverse();
+        debug_assert!(
+            older.is_sorted_by(|before, after| before.id < after.id),
+            "oldest first"
+        );
+        Some(Chain {
+            newest,
+            older: (!older.is_empty()).then(|| Box::new(older)),
+        })
+    }
+
     /// The newest version.
     pub fn newest(&self) -> &Version<M> {
         &self.newest
+    }
+
+    /// Whether a version is in the chain.
+    pub fn holds(&self, id: VersionId) -> bool {
+        let find = |older: &Vec<Version<M>>| older.binary_search_by(|held| held.id.cmp(&id)).is_ok();
+        self.newest.id == id || self.older.as_deref().is_some_and(find)
     }
 
     /// All versions, newest first.
@@ -316,4 +338,37 @@ pub trait Versions<M>: Send {
 
     /// The number of keys that have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn version(at: u64) -> Version<()> {
+        let replica = ReplicaId(0);
+        Version {
+            id: VersionId { at: Hlc(at), replica },
+            content: Content::DELETE,
+            meta: (),
+        }
+    }
+
+    proptest! {
+        /// In whatever order versions come, the chain is the one that is made of them at once, and holds those and no others.
+        #[test]
+        fn a_chain_is_the_same_in_whatever_order_its_versions_come(came in prop::collection::vec(0..20u64, 1..30)) {
+            let mut chain = Chain::new(version(came[0]));
+            let mut seen = BTreeSet::from([came[0]]);
+            for &at in &came[1..] {
+                prop_assert_eq!(chain.insert(version(at)), seen.insert(at));
+            }
+            let at_once = Chain::newest_first(seen.iter().rev().map(|&at| version(at))).expect("there is one");
+            prop_assert!(chain.iter().map(|held| held.id).eq(at_once.iter().map(|held| held.id)));
+            for at in 0..20 {
+                prop_assert_eq!(at_once.holds(version(at).id), seen.contains(&at));
+            }
+        }
+    }
 }

@@ -78,16 +78,14 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
         _ => return Err(BadFrame::new("a key in one place", "a key in two or none")),
     };
     let key = if own { key.compact() } else { key };
-    let mut chain = Chain::new(take_version(&mut rest, own, expires)?);
-    let mut previous = chain.newest().id;
+    let mut versions = vec![take_version(&mut rest, own, expires)?];
     while !rest.is_empty() {
-        let version = take_version(&mut rest, own, expires)?;
-        if version.id >= previous {
-            return Err(BadFrame::new("versions from new to old", "another order"));
-        }
-        previous = version.id;
-        chain.insert(version);
+        versions.push(take_version(&mut rest, own, expires)?);
     }
+    if !versions.is_sorted_by(|newer, older| newer.id > older.id) {
+        return Err(BadFrame::new("versions from new to old", "another order"));
+    }
+    let chain = Chain::newest_first(versions).expect("a row has a version");
     Ok(Row { place, key, chain })
 }
 

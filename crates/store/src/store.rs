@@ -330,16 +330,10 @@ impl<M: Meta> Store<M> {
         }
         let newest = chain.newest();
         let was = LineId::of(newest);
-        let mut kept = chain
+        let kept = chain
             .iter()
             .filter(|version| removed.binary_search_by(|id| version.id.cmp(id)).is_err());
-        let kept = kept.next().map(|newest| {
-            let mut chain = Chain::new(newest.clone());
-            kept.for_each(|older| {
-                chain.insert(older.clone());
-            });
-            chain
-        });
+        let kept = Chain::newest_first(kept.cloned());
         self.change(index, |entry| entry.set_chain(kept, was));
         removed
     }

@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use turnbuckle_core::{
-    Chain, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Replication, VersionId, Versions,
+    Chain, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Replication, Version, VersionId, Versions,
 };
 use turnbuckle_replication::{CopyIn, CopyState};
 use turnbuckle_store::{
@@ -185,34 +185,24 @@ impl<P: Protocol> Keyspace<P> {
         let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
         let is_here = |lane: &Lane<P>, id| {
             let chain = lane.store.chain(key.as_ref());
-            chain.is_some_and(|chain| holds(chain, id))
+            chain.is_some_and(|chain| chain.holds(id))
         };
         // If a delete was here and was forgotten, the versions that it deleted were removed with it.
         let was_forgotten = |id: &VersionId| !merges && covers(&our_cut, *id) && !is_here(lane, *id);
         let forgotten = deleted.filter(was_forgotten);
         // Removals come first: a store without history takes no version that is older than the one to be removed.
-        let gone =
-            |id: VersionId| covers(&copy.copied.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
-        for version in ours
-            .into_iter()
-            .flat_map(Chain::iter)
-            .filter(|version| !merges && gone(version.id))
-        {
-            if lane.store.remove(key.as_ref(), version.id) {
-                lane.step(
-                    now,
-                    Input::Dropped {
-                        key: key.compact(),
-                        id: version.id,
-                    },
-                );
-            }
+        let is_gone = |version: &Version<P::Meta>| {
+            let was_here = ours.is_some_and(|chain| chain.holds(version.id));
+            let is_there = theirs.is_some_and(|chain| chain.holds(version.id));
+            !merges && was_here && covers(&copy.copied.cut, version.id) && !is_there
+        };
+        for id in lane.store.forget(key.as_ref(), is_gone) {
+            let key = key.compact();
+            lane.step(now, Input::Dropped { key, id });
         }
+        // The oldest first: each is put at the end of a long chain. And whoever has a sibling of a replica must have the earlier ones of that replica.
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
-        if P::Meta::SIBLINGS {
-            // The oldest first: whoever has a version of a replica must have the earlier ones of that replica.
-            theirs.reverse();
-        }
+        theirs.reverse();
         for version in theirs {
             let was_here = covers(&our_cut, version.id) || Some(version.id) < forgotten;
             if is_here(lane, version.id) || !merges && was_here {
@@ -237,10 +227,6 @@ impl<P: Protocol> Keyspace<P> {
             lane.step(now, input);
         }
     }
-}
-
-fn holds<M: Meta>(chain: &Chain<M>, id: VersionId) -> bool {
-    chain.iter().any(|version| version.id == id)
 }
 
 fn covers(cut: &[(ReplicaId, Hlc)], id: VersionId) -> bool {
