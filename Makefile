@@ -18,6 +18,7 @@ PACKAGE := target/release/package
 verify:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) check --workspace --quiet
 	$(CARGO) build --workspace --bins --tests --examples --quiet
 	$(CARGO) test --workspace
 	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test all -- hashes swarm

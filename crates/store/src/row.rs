@@ -78,7 +78,12 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
         _ => return Err(BadFrame::new("a key in one place", "a key in two or none")),
     };
     let key = if own { key.compact() } else { key };
-    let mut versions = vec![take_version(&mut rest, own, expires)?];
+    let newest = take_version(&mut rest, own, expires)?;
+    if rest.is_empty() {
+        let chain = Chain::new(newest);
+        return Ok(Row { place, key, chain });
+    }
+    let mut versions = vec![newest];
     while !rest.is_empty() {
         versions.push(take_version(&mut rest, own, expires)?);
     }

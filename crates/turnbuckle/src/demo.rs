@@ -1,6 +1,7 @@
 //! `turnbuckle demo`: a cluster on this machine, one site beside the other, with the delays of a WAN between them.
 use crate::{
     failure::{Failure, environment, say, tell, usage},
+    logging,
     protocols::protocol_named,
     shell::{self, ShellSite},
     start::wait_for_end,
@@ -280,7 +281,7 @@ fn say_if_slow(options: &Demo, config: &ClusterConfig) -> mpsc::Sender<()> {
     std::thread::spawn(move || {
         if waits.recv_timeout(SLOW_START) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(
-                "still starting {nodes} nodes with {keyspaces} keyspaces of {partitions} partitions; more partitions take longer"
+                "still starting {nodes} nodes with {keyspaces} keyspaces of {partitions} partitions"
             );
         }
     });
@@ -296,11 +297,11 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
         let node = turnbuckle_server::start(Arc::clone(&config), id, wan.clone());
         running.push(node.map_err(|error| environment(&error))?);
     }
+    drop(starting);
     let begun = Instant::now();
     while begun.elapsed() < CONNECT_TIME && !running.iter().all(turnbuckle_server::Running::is_connected) {
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    drop(starting);
     announce(options, &config, data, &[std::process::id()])?;
     let terminal = Terminal::remember(options.shell);
     let over = begin(options, &config);
@@ -439,10 +440,7 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
             .args(["start", "--config"])
             .arg(file)
             .args(["--node", &node.name])
-            .env(
-                "TURNBUCKLE_LOG",
-                std::env::var("TURNBUCKLE_LOG").unwrap_or("warn".into()),
-            )
+            .env(logging::FILTER, logging::asked().unwrap_or_else(|| "warn".into()))
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| environment(&error))?;

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, stderr};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// How much is written: a level, or a filter as `tracing-subscriber` reads it.
-const FILTER: &str = "TURNBUCKLE_LOG";
+pub(crate) const FILTER: &str = "TURNBUCKLE_LOG";
 
 /// The form of each line: `text` or `json`.
 const FORMAT: &str = "TURNBUCKLE_LOG_FORMAT";
@@ -23,9 +23,9 @@ pub(crate) fn begin(level: &str) -> Result<(), Failure> {
             )));
         }
     };
-    let filter = match std::env::var(FILTER).as_deref() {
-        Ok("") | Err(_) => EnvFilter::new(level),
-        Ok(text) => filter(text)?,
+    let filter = match asked() {
+        Some(text) => filter(&text)?,
+        None => EnvFilter::new(level),
     };
     let messages = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -39,13 +39,27 @@ pub(crate) fn begin(level: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The filter that a text describes. A word alone must be a level: `tracing-subscriber` would take it for the name of a module, and write nothing else.
+/// What the environment says of how much is written.
+pub(crate) fn asked() -> Option<String> {
+    std::env::var(FILTER).ok().filter(|text| !text.trim().is_empty())
+}
+
+/// The filter that a text describes: a level, and levels of modules. `tracing-subscriber` would take any other word for the name of a module, and write
+/// nothing else.
 fn filter(text: &str) -> Result<EnvFilter, Failure> {
-    let parts = text.split(',').map(str::trim);
-    let is_known = |part: &str| part.contains(['=', ':', '_']) || part.parse::<LevelFilter>().is_ok();
-    let all_are_known = parts.into_iter().all(is_known);
-    let filter = EnvFilter::try_new(text).ok().filter(|_| all_are_known);
-    filter.ok_or_else(|| {
+    let is_name = |name: &str| {
+        name.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-:".contains(c))
+    };
+    // It would also take no word at all for a level.
+    let is_level = |level: &str| !level.is_empty() && level.parse::<LevelFilter>().is_ok();
+    let is_known = |part: &&str| match part.split_once('=') {
+        Some((module, level)) => is_name(module) && is_level(level),
+        None => is_level(part),
+    };
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let filter = EnvFilter::try_new(parts.join(",")).ok();
+    filter.filter(|_| parts.iter().all(is_known)).ok_or_else(|| {
         usage(&format!(
             "{FILTER}: found '{text}'; expected off, error, warn, info, debug or trace, or levels of modules too, such as warn,turnbuckle_server::peer=info"
         ))

@@ -223,7 +223,14 @@ fn finds_bugs<S: OfQuorum>(worlds: &[Planted<'_>]) {
     for (bug, level, keys, seeds) in asked.as_ref().map_or(worlds, |asked| asked) {
         let is_found = |&seed: &u64| is_wrong(*level, &run::<S>(*level, seed, *keys, Some(bug)).2);
         match seeds.clone().find(is_found) {
-            Some(seed) => println!("{bug}: seed {seed}"),
+            Some(seed) => {
+                println!("{bug}: seed {seed}");
+                let without = run::<S>(*level, seed, *keys, None).2;
+                assert!(
+                    !is_wrong(*level, &without),
+                    "seed {seed} is wrong without {bug}, too"
+                );
+            }
             None => missed.push((bug, seeds)),
         }
     }

@@ -152,8 +152,8 @@ fn worlds_that_broke_a_promise_once_keep_it() {
     }
 }
 
-fn is_wrong(levels: (Level, Level), keys: Keys, seed: u64, bug: &str) -> bool {
-    let found = std::panic::catch_unwind(|| run(levels, keys, seed, Some(bug)).2);
+fn is_wrong(levels: (Level, Level), keys: Keys, seed: u64, bug: Option<&str>) -> bool {
+    let found = std::panic::catch_unwind(|| run(levels, keys, seed, bug).2);
     found.map_or(true, |outcome| {
         !outcome.violations.is_empty() || !outcome.converged || !against(levels, &outcome).is_empty()
     })
@@ -182,8 +182,15 @@ fn every_planted_bug_is_found() {
     };
     let mut missed = Vec::new();
     for (bug, levels, keys, seeds) in worlds {
-        match seeds.clone().find(|&seed| is_wrong(levels, keys, seed, bug)) {
-            Some(seed) => println!("{bug}: seed {seed}"),
+        match seeds
+            .clone()
+            .find(|&seed| is_wrong(levels, keys, seed, Some(bug)))
+        {
+            Some(seed) => {
+                println!("{bug}: seed {seed}");
+                let is_wrong_anyway = is_wrong(levels, keys, seed, None);
+                assert!(!is_wrong_anyway, "seed {seed} is wrong without {bug}, too");
+            }
             None => missed.push((bug, seeds)),
         }
     }

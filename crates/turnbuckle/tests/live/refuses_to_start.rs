@@ -207,7 +207,14 @@ fn messages_are_json_if_that_is_asked_for() {
         said.contains("TURNBUCKLE_LOG_FORMAT: found 'xml'; expected text or json"),
         "{said}"
     );
-    for wrong in ["inof", "warn,inof", "turnbuckle_server=loud", "info debug"] {
+    for wrong in [
+        "inof",
+        "warn,inof",
+        "turnbuckle_server=loud",
+        "turnbuckle_server:debug",
+        "info;debug",
+        ",",
+    ] {
         let (code, _, said) = run(&["wan", "show"], &[("TURNBUCKLE_LOG", wrong)]);
         assert_eq!(code, Some(2), "{said}");
         let expected =
@@ -216,7 +223,7 @@ fn messages_are_json_if_that_is_asked_for() {
     }
     let environment = [
         ("TURNBUCKLE_LOG_FORMAT", "json"),
-        ("TURNBUCKLE_LOG", "info,turnbuckle_server::peer=debug"),
+        ("TURNBUCKLE_LOG", " info , turnbuckle_server::peer=debug"),
     ];
     let demo = ["demo", "--wan", "off", "--processes", "--json", "--for", "100ms"];
     let (code, _, said) = run(&demo, &environment);
