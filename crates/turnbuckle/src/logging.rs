@@ -3,7 +3,7 @@ use crate::failure::{Failure, usage};
 use std::io::{IsTerminal, stderr};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-/// How much is written: a level, or a filter as `tracing-subscriber` reads it.
+/// How much is written: a level, and levels of modules.
 pub(crate) const FILTER: &str = "TURNBUCKLE_LOG";
 
 /// The form of each line: `text` or `json`.

@@ -1,7 +1,7 @@
 //! Adds the keyspace of a protocol that is given by name to a node, and to the gateway of each event loop.
 //!
 //! Here a node meets every protocol: this crate has the machine code of a node, once for each of them. It is a crate of its own so that this code is
-//! made once, and not again whenever the server or one of its tests is built.
+//! made once, and not again whenever the server or one of its tests is built. The nodes of simulated worlds run the same code.
 use std::sync::Arc;
 use turnbuckle_core::{KeyspaceLevels, Protocol, Session, Settings};
 use turnbuckle_gateway::Gateway;
