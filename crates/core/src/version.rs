@@ -184,8 +184,9 @@ impl<M: Meta> Chain<M> {
         let mut older: Vec<Version<M>> = versions.collect();
         older.reverse();
         debug_assert!(
-            older.is_sorted_by(|before, after| before.id < after.id),
-            "oldest first"
+            older.is_sorted_by(|before, after| before.id < after.id)
+                && older.last().is_none_or(|second| second.id < newest.id),
+            "newest first"
         );
         Some(Chain {
             newest,
@@ -282,6 +283,20 @@ impl<M: Meta> Chain<M> {
         }
     }
 
+    /// Removes a version, and returns it. `None`, and nothing changes, if it is not there or is the only one: a chain is never empty. The newest version
+    /// is removed in O(1), an older one costs a move of those that are newer.
+    pub fn remove(&mut self, id: VersionId) -> Option<Version<M>> {
+        let older = self.older.as_deref_mut()?;
+        let removed = if self.newest.id == id {
+            std::mem::replace(&mut self.newest, older.pop()?)
+        } else {
+            let place = older.binary_search_by(|held| held.id.cmp(&id)).ok()?;
+            older.remove(place)
+        };
+        self.shrink();
+        Some(removed)
+    }
+
     /// Keeps only the newest version: for protocols that never ask for an older one.
     pub fn drop_older(&mut self) {
         self.older = None;
@@ -368,6 +383,24 @@ mod tests {
             prop_assert!(chain.iter().map(|held| held.id).eq(at_once.iter().map(|held| held.id)));
             for at in 0..20 {
                 prop_assert_eq!(at_once.holds(version(at).id), seen.contains(&at));
+            }
+        }
+
+        /// Whatever is removed in whatever order, the rest is the chain of the rest. The last version stays.
+        #[test]
+        fn a_version_is_removed_and_the_last_one_stays(
+            came in prop::collection::btree_set(0..20u64, 1..12),
+            gone in prop::collection::vec(0..20u64, 0..30),
+        ) {
+            let mut left = came.clone();
+            let of = |all: &BTreeSet<u64>| Chain::newest_first(all.iter().rev().map(|&at| version(at)));
+            let mut chain = of(&came).expect("there is one");
+            for at in gone {
+                let removed = chain.remove(version(at).id);
+                let can_be = left.len() > 1 && left.remove(&at);
+                prop_assert_eq!(removed, can_be.then(|| version(at)));
+                let rest = of(&left);
+                prop_assert_eq!(Some(&chain), rest.as_ref());
             }
         }
     }

@@ -338,12 +338,32 @@ impl<M: Meta> Store<M> {
         removed
     }
 
-    /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there.
+    /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there. Replays remove versions one by one, and a chain
+    /// can have many: so the chain is neither copied nor walked.
     ///
     /// # Panics
     /// If the key is not resident.
     pub fn remove(&mut self, key: &[u8], id: VersionId) -> bool {
-        !self.forget(key, |version| version.id == id).is_empty()
+        self.assert_resident(key);
+        let Some(index) = self.entries.get_index_of(key) else {
+            return false;
+        };
+        let entry = &mut self.entries[index];
+        let was = entry.kind();
+        let Some(chain) = entry.chain_mut() else {
+            return false;
+        };
+        if let Some(removed) = chain.remove(id) {
+            let shrinks_bytes = insertion_cost_bytes(chain, &removed);
+            self.account(index, was, shrinks_bytes, 0);
+            return true;
+        }
+        let is_the_only_one = chain.newest().id == id;
+        if is_the_only_one {
+            let line = LineId::of(chain.newest());
+            self.change(index, |entry| entry.set_chain(None, line));
+        }
+        is_the_only_one
     }
 
     /// Counts everything again and compares. For tests, because it walks over all of memory.

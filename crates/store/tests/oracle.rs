@@ -292,13 +292,15 @@ impl<M: Kind> World<M> {
         if !self.wants(&key) {
             return;
         }
-        // Only versions that are not stable are ever taken back.
+        // Only versions that are not stable are ever taken back. A stream takes back the last ones, a full copy whichever its source lacks.
         let from = stamp(self.stable + 1 + self.draw(30));
-        let removed = self.store.forget(key.as_ref(), |version| version.id.at >= from);
+        let keeps = self.draw(3);
+        let is_gone = |id: VersionId| id.at >= from && (keeps == 0 || id.at.wall().0 % 3 != keeps);
+        let removed = self.store.forget(key.as_ref(), |version| is_gone(version.id));
         let mut expected = Vec::new();
         if let Some(chain) = self.model.get_mut(&key) {
-            expected = chain.keys().rev().filter(|id| id.at >= from).copied().collect();
-            chain.retain(|id, _| id.at < from);
+            expected = chain.keys().rev().filter(|id| is_gone(**id)).copied().collect();
+            chain.retain(|id, _| !is_gone(*id));
             if chain.is_empty() {
                 self.model.remove(&key);
             }
