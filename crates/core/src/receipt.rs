@@ -5,7 +5,7 @@ use crate::{Hlc, Level, Micros, ReplicaId, ReplicaSet, ServerId, Vector, Version
 pub enum Route {
     /// The contacted node held the replica.
     Local,
-    /// The contacted node passed the operation on to another node of the site.
+    /// The answer came from a replica on another node: of the site, or of another site.
     Forwarded,
 }
 

@@ -254,10 +254,12 @@ impl<M: Meta> Chain<M> {
         self.insert_in_place(version)
     }
 
-    /// Without older versions, the chain has no list of them.
+    /// Without older versions, the chain has no list of them. With few, the list is not much longer: what is freed here is not counted as used.
     fn shrink(&mut self) {
-        if self.older.as_ref().is_some_and(|older| older.is_empty()) {
-            self.older = None;
+        match &mut self.older {
+            Some(older) if older.is_empty() => self.older = None,
+            Some(older) if older.capacity() > 4 * older.len().max(FEW) => older.shrink_to(2 * older.len()),
+            _ => {}
         }
     }
 

@@ -40,7 +40,7 @@
 //!   (`MGET k AT x AT causal`).
 //! - **Several keys.** `MSET` and `DEL` are one write for each key, not a transaction. If some of the writes fail, the reply is an error that names
 //!   the keys that were done. `MGET` and `EXISTS` are one read of several keys. It is a snapshot if the keyspace has them.
-//! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; there are no other numbers. What the session of
+//! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; other numbers are those that the configuration gives to keyspaces. What the session of
 //!   each keyspace has seen is kept until `RESET`.
 //! - **What Turnbuckle does not have is refused** (`-UNSUPPORTED`), never ignored. To carry out a `SET` without its `NX` or `EX` would be worse than
 //!   to refuse it. Whether a keyspace takes those options is decided by its protocol, not by the command.

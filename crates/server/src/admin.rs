@@ -25,14 +25,17 @@
 //! its answer and in all. If one more connection comes, the connection that has been silent for the longest is closed. So unfinished requests do not
 //! keep `/healthz` from answering.
 //!
-//! **Caveats.** There is no authentication: give it an address that only operators can reach. Requests that a web page of another origin makes
-//! through an operator's browser are refused.
+//! Requests that change something need a token, or come over a loopback connection; and no request may come from a foreign web page: see [`Guard`].
+//!
+//! **Caveats.** Everybody who reaches the address can read: give it an address that only operators and monitoring can reach.
 use crate::{metrics::Metrics, status::Status, wan::WanMatrix};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 mod client;
 pub use client::{AdminClient, AdminClientError};
+mod guard;
+pub use guard::Guard;
 mod refusal;
 use refusal::Refusal;
 mod route;
@@ -40,6 +43,8 @@ mod spread;
 pub use spread::{Others, ask_others};
 mod serve;
 pub use serve::{AdminServer, MAX_CONNECTIONS};
+mod token;
+pub use token::{AdminToken, BadAdminToken};
 
 /// What the admin HTTP asks of the node. It is called on the event loop, so every method answers from memory, at once.
 pub trait AdminSource: Send + Sync + 'static {
@@ -88,6 +93,8 @@ pub struct Admin {
     pub wan: WanMatrix,
     /// The other nodes, which are told of every change of the WAN.
     pub others: Arc<Others>,
+    /// Which requests are answered.
+    pub guard: Arc<Guard>,
 }
 
 impl fmt::Debug for Admin {

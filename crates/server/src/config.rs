@@ -3,6 +3,8 @@
 //! ```toml
 //! cluster = "shop"                 # checked when nodes connect to each other
 //! secret_file = "shop.secret"      # or secret = "...": signs session tokens and authenticates peers
+//! admin_token_file = "ops.token"   # optional; or admin_token = "...": lets operators change things through the admin address
+//! admin_hosts = ["ops.example"]    # optional: by which further names the admin address may be called
 //!
 //! [[site]]                         # in their order, which must stay: a new site goes to the end
 //! name = "a"
@@ -46,9 +48,10 @@ use turnbuckle_document::{Document, WrongFile};
 use turnbuckle_node::{KeyspaceTerms, Placement};
 use turnbuckle_protocols::KnownProtocol;
 
-use crate::wan::WanDelays;
+use crate::{admin::AdminToken, wan::WanDelays};
 
 mod address;
+use address::HostName;
 pub use address::{Address, BadAddress};
 mod check;
 mod demo;
@@ -58,6 +61,7 @@ mod limits;
 pub use limits::Limits;
 mod read;
 pub use read::ConfigError;
+pub(crate) use read::read_bounded;
 mod tables;
 mod wan;
 pub use wan::read_wan_file;
@@ -73,12 +77,16 @@ pub struct ClusterConfig {
     pub name: String,
     /// The secret that only the cluster's nodes know.
     pub secret: ClusterSecret,
+    /// What requests to the admin HTTP must bring that change something. Without it, they must come over a loopback connection.
+    pub admin_token: Option<AdminToken>,
     /// The limits of each node.
     pub limits: Limits,
     /// Whether nodes tell clients that a site is a Redis cluster.
     pub cluster_mode: bool,
     /// The delays between sites at the start.
     pub wan: WanDelays,
+    /// Host names by which the admin HTTP may be addressed, beside those of the nodes' addresses.
+    admin_hosts: Vec<String>,
     /// The names of the sites, in the file's order.
     sites: Vec<String>,
     /// The nodes, in the file's order. Invariant: at least one at each site.
@@ -140,14 +148,23 @@ impl ClusterConfig {
         Ok(Self::parse(file, &read::read_text(file)?)?)
     }
 
-    /// Checks the text of a file. `file` is named in errors, and relative paths start at its directory. The only other file that is opened is
-    /// `secret_file`.
+    /// Checks the text of a file. `file` is named in errors, and relative paths start at its directory. The only other files that are opened
+    /// are `secret_file` and `admin_token_file`.
     ///
     /// # Errors
     /// If anything in the text is wrong.
     pub fn parse(file: &Path, text: &str) -> Result<ClusterConfig, WrongFile> {
         let document = Document::parse(file, text)?;
         check::check(&document, &document.decode()?).map_err(|wrong| document.report(wrong))
+    }
+
+    /// The hosts by which the admin HTTP of any node may be addressed: those of all nodes' addresses, and those that were listed.
+    pub fn admin_hosts(&self) -> impl Iterator<Item = &str> {
+        let of_nodes = self
+            .nodes
+            .iter()
+            .flat_map(|node| [node.admin.host(), node.resp.host(), node.peer.host()]);
+        of_nodes.chain(self.admin_hosts.iter().map(String::as_str))
     }
 
     /// The names of the sites, in their order: place n is `SiteId(n)`.

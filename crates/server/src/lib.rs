@@ -25,6 +25,7 @@ pub mod metrics;
 mod peer;
 mod run;
 pub use run::{IdentityError, OpenAnewError, Running, StartError, StartOptions, start, start_with};
+mod seldom;
 pub mod status;
 mod test_faults;
 pub use test_faults::{BadTestFaults, TestFaults};

@@ -105,6 +105,7 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
             () = sleep(strangers::SAY_EVERY) => {}
         }
         complaints.borrow_mut().sum_up(&host);
+        host.guard.sum_up();
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Status {
     pub clients: ClientsStatus,
     /// Connections to its port for peers that did not come from a peer.
     pub strangers: StrangersStatus,
+    /// How many requests its admin HTTP has refused: for a foreign host, of a foreign web page, or without the right token.
+    #[serde(default)]
+    pub admin_refused_total: u64,
     /// Its checkpoints.
     pub checkpoint: CheckpointStatus,
     /// The machine's wall clock.

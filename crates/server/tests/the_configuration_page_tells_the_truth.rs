@@ -51,6 +51,7 @@ fn the_example_of_the_package_is_accepted() {
         .collect();
     let directory = tempfile::tempdir().expect("there is a place for temporary files");
     fs::write(directory.path().join("secret"), "a secret of 16 bytes or more\n").expect("it can be written");
+    fs::write(directory.path().join("admin.token"), "a-token-of-operators\n").expect("it can be written");
     let file = directory.path().join("cluster.toml");
     let config = ClusterConfig::parse(&file, &settings.join("\n")).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.layout(), "sites a b c; nodes a1@a b1@b c1@c");

@@ -339,7 +339,7 @@ impl<M: Meta> Store<M> {
     }
 
     /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there. Replays remove versions one by one, and a chain
-    /// can have many: so the chain is neither copied nor walked.
+    /// can have many: so the chain is not copied, and is walked only when the key becomes dirty.
     ///
     /// # Panics
     /// If the key is not resident.
@@ -395,6 +395,18 @@ impl<M: Meta> Store<M> {
             .filter(|(_, entry)| self.is_dirty(entry));
         let dirty: BTreeSet<u32> = dirty.map(|(index, _)| index as u32).collect();
         assert_eq!(listed, dirty, "the lists of dirty keys are not the dirty keys");
+        let cost_since = |generation: u32| {
+            let since = self
+                .entries
+                .iter()
+                .filter(|(_, entry)| entry.generation() >= generation);
+            since.map(|(key, entry)| entry.cost_bytes(key)).sum::<u64>()
+        };
+        assert_eq!(
+            self.dirty_bytes,
+            cost_since(self.generation),
+            "dirty memory is miscounted"
+        );
         if self.complete {
             let keys = self.entries.values().map(Entry::kind).collect();
             assert_eq!(self.keys, keys, "keys are miscounted");

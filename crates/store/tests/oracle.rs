@@ -420,7 +420,15 @@ impl<M: Kind> World<M> {
                 }
                 Logged::Remove(key, id) => {
                     self.store.load(key).expect("the disk works");
-                    self.store.remove(key.as_ref(), *id);
+                    let chain = self.store.chain(key.as_ref());
+                    let was_there = chain.is_some_and(|chain| chain.holds(*id));
+                    assert_eq!(
+                        self.store.remove(key.as_ref(), *id),
+                        was_there,
+                        "seed {}",
+                        self.seed
+                    );
+                    self.store.validate();
                 }
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! What is asked for takes time: a leader hands over when the next one has everything, and a new voter first takes everything. So the command asks again every 200 ms, and looks at what the nodes
 //! know, until that is what was wanted.
+use crate::admin::{Token, failure};
 use crate::bench::parse_duration;
 use crate::failure::{Failure, environment, say, tell, usage};
 use clap::{Args, Subcommand};
@@ -36,6 +37,8 @@ pub struct Cluster {
         global = true
     )]
     admin: Vec<String>,
+    #[command(flatten)]
+    token: Token,
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -118,9 +121,11 @@ struct Patience {
 }
 
 pub fn run(options: &Cluster) -> Result<(), Failure> {
+    let nodes = options.admin.iter().map(|address| options.token.client(address));
+    let nodes: Vec<AdminClient> = nodes.collect::<Result<_, _>>()?;
     match &options.action {
         Action::Status => {
-            let (all, silent) = ask_all(options);
+            let (all, silent) = ask_all(&nodes);
             // What the other nodes know is shown in any case.
             match options.json {
                 true => say(&json(&all)?)?,
@@ -133,20 +138,16 @@ pub fn run(options: &Cluster) -> Result<(), Failure> {
             keyspace,
             partition,
             patience,
-        } => lead(options, keyspace, *partition, patience),
-        Action::Member { change } => change_members(options, change),
+        } => lead(options, &nodes, keyspace, *partition, patience),
+        Action::Member { change } => change_members(options, &nodes, change),
     }
 }
 
-fn client(address: &str) -> AdminClient {
-    AdminClient::new(address.to_string(), Duration::from_secs(5))
-}
-
 /// What all nodes say that answer, and why one did not.
-fn ask_all(options: &Cluster) -> (Vec<Status>, Option<AdminClientError>) {
+fn ask_all(nodes: &[AdminClient]) -> (Vec<Status>, Option<AdminClientError>) {
     let (mut all, mut silent) = (Vec::new(), None);
-    for address in &options.admin {
-        match client(address).status() {
+    for node in nodes {
+        match node.status() {
             Ok(status) => all.push(status),
             Err(error) => silent = Some(error),
         }
@@ -157,11 +158,12 @@ fn ask_all(options: &Cluster) -> (Vec<Status>, Option<AdminClientError>) {
 /// The leaders are moved to one node.
 fn lead(
     options: &Cluster,
+    nodes: &[AdminClient],
     keyspace: &str,
     partition: Option<u16>,
     patience: &Patience,
 ) -> Result<(), Failure> {
-    let [address] = &options.admin[..] else {
+    let [node] = nodes else {
         return Err(usage(
             &"--admin: found several addresses; expected that of the node that is to lead",
         ));
@@ -171,8 +173,8 @@ fn lead(
         partition,
     };
     let groups = until(patience, || {
-        client(address).lead(&wanted).map_err(failure)?;
-        let status = client(address).status().map_err(failure)?;
+        node.lead(&wanted).map_err(failure)?;
+        let status = node.status().map_err(failure)?;
         let here = |group: &GroupStatus| {
             group.keyspace == keyspace && partition.is_none_or(|one| one == group.partition)
         };
@@ -221,7 +223,7 @@ fn called<'a>(status: &Status, group: &'a GroupStatus, replica: &'a str) -> &'a 
     }
 }
 
-fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
+fn change_members(options: &Cluster, nodes: &[AdminClient], change: &Change) -> Result<(), Failure> {
     let (changes, named) = match change {
         Change::Add { of, learner, groups } => {
             let what = if *learner { "learner" } else { "voter" };
@@ -252,7 +254,7 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
     };
     // The word of the leaders counts, and a refused request is refused at once.
     let look = || {
-        let (all, silent) = ask_all(options);
+        let (all, silent) = ask_all(nodes);
         if all.is_empty() {
             return Err(silent.map_or(usage(&"--admin: expected an address"), failure));
         }
@@ -273,15 +275,23 @@ fn change_members(options: &Cluster, change: &Change) -> Result<(), Failure> {
         Ok((groups, leaders))
     };
     let ask_for_it = || {
-        for address in &options.admin {
-            match client(address).change_members(&wanted) {
-                Ok(_) => {}
+        let (mut is_begun, mut no_token) = (false, None);
+        for node in nodes {
+            match node.change_members(&wanted) {
+                Ok(_) => is_begun = true,
+                Err(error @ AdminClientError::Refused { status: 401, .. }) => no_token = Some(error),
                 Err(error @ AdminClientError::Refused { .. }) => return Err(failure(error)),
                 // The leaders may be on other nodes.
                 Err(_) => {}
             }
         }
-        Ok(())
+        match no_token {
+            Some(error) if is_begun => Err(usage(&format!(
+                "{error}. Other nodes took the request, so the change may have begun"
+            ))),
+            Some(error) => Err(failure(error)),
+            None => Ok(()),
+        }
     };
     let (groups, leaders) = look()?;
     let is_done = |group: &GroupStatus| is_done(group, &changes);
@@ -444,16 +454,6 @@ fn until<T>(
 
 fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| environment(&error))
-}
-
-fn failure(error: AdminClientError) -> Failure {
-    match error {
-        AdminClientError::Refused {
-            status: 400..=407 | 409..=499,
-            ..
-        } => usage(&error.to_string()),
-        error => environment(&error),
-    }
 }
 
 /// Two tables: the groups, and the streams.

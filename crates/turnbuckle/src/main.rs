@@ -1,5 +1,6 @@
 //! Turnbuckle: a geo-replicated key-value store in which every operation says how consistent it must be, and every answer
 //! says how fresh it provably was.
+mod admin;
 mod allocator;
 mod bench;
 mod check;

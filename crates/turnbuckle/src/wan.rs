@@ -1,8 +1,8 @@
 //! `turnbuckle wan`: delays and cuts between the sites of a running cluster.
-use crate::failure::{Failure, environment, say, usage};
+use crate::admin::{Token, failure};
+use crate::failure::{Failure, environment, say};
 use clap::{Args, Subcommand};
-use std::time::Duration;
-use turnbuckle_server::admin::{AdminClient, AdminClientError, LinkName, SetDelay, WanView};
+use turnbuckle_server::admin::{LinkName, SetDelay, WanView};
 
 /// Shows or changes the delays and cuts between sites of a running cluster.
 ///
@@ -23,6 +23,8 @@ pub struct Wan {
         global = true
     )]
     admin: String,
+    #[command(flatten)]
+    token: Token,
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -64,7 +66,7 @@ enum Action {
 }
 
 pub fn run(options: &Wan) -> Result<(), Failure> {
-    let client = AdminClient::new(options.admin.clone(), Duration::from_secs(5));
+    let client = options.token.client(&options.admin)?;
     let view = match &options.action {
         Action::Show => client.wan(),
         Action::Set {
@@ -90,13 +92,7 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
             client.heal(link.as_ref())
         }
     };
-    let view = view.map_err(|error| match error {
-        AdminClientError::Refused {
-            status: 400..=407 | 409..=499,
-            ..
-        } => usage(&error.to_string()),
-        error => environment(&error),
-    })?;
+    let view = view.map_err(failure)?;
     match options.json {
         true => say(&serde_json::to_string(&view).map_err(|error| environment(&error))?),
         false => say(&show_wan(&view)),

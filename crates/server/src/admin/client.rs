@@ -1,6 +1,6 @@
 //! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, with one connection per request, and with only the HTTP that our own
 //! server speaks. A library would add pools, redirects, TLS and cookies for a few requests.
-use super::{Asked, ChangeMembers, Lead, LinkName, SetDelay, WanLink, WanView};
+use super::{AdminToken, Asked, ChangeMembers, Lead, LinkName, SetDelay, WanLink, WanView};
 use crate::status::Status;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -18,6 +18,7 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 pub struct AdminClient {
     address: String,
     max_time: Duration,
+    token: Option<AdminToken>,
 }
 
 /// Why a request was not answered as expected.
@@ -59,7 +60,14 @@ impl AdminClient {
         AdminClient {
             address: address.into(),
             max_time,
+            token: None,
         }
+    }
+
+    /// The same client, with a token for requests that change something. Other requests do not carry it.
+    #[must_use]
+    pub fn with_token(self, token: Option<AdminToken>) -> AdminClient {
+        AdminClient { token, ..self }
     }
 
     /// Returns the WAN matrix: delays and cuts.
@@ -190,9 +198,12 @@ impl AdminClient {
     /// Sends one request on a connection of its own. Returns status and body.
     fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), AdminClientError> {
         let address = &self.address;
+        let token = self.token.as_ref().filter(|_| method != "GET");
+        let token = token.map(|token| format!("authorization: Bearer {}\r\n", token.text()));
         let mut message = format!(
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n",
+             {}content-length: {}\r\n\r\n",
+            token.unwrap_or_default(),
             body.len()
         )
         .into_bytes();

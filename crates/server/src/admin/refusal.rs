@@ -1,6 +1,6 @@
 use axum::{
     Json,
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -48,6 +48,10 @@ impl IntoResponse for Refusal {
             error,
             expected,
         } = self;
-        (status, Json(Body { error, expected })).into_response()
+        let answer = (status, Json(Body { error, expected }));
+        match status {
+            StatusCode::UNAUTHORIZED => ([(header::WWW_AUTHENTICATE, "Bearer")], answer).into_response(),
+            _ => answer.into_response(),
+        }
     }
 }

@@ -1,21 +1,22 @@
 use super::{
-    Admin, Asked, ChangeMembers, Lead, LinkName, Refusal, SetDelay, Unknown, WanLink, WanView,
+    Admin, Asked, ChangeMembers, Guard, Lead, LinkName, Refusal, SetDelay, Unknown, WanLink, WanView,
+    guard::{Ends, LINKS_ROUTE},
     refusal::Expected,
     spread::{adopt, spread},
 };
 use crate::{metrics::Exposition, status::Status, wan::LinkDelay};
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Request, State, rejection::BytesRejection},
-    http::{HeaderMap, Method, StatusCode, Uri, header},
+    http::{Method, StatusCode, Uri, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use turnbuckle_core::SiteId;
 
 /// The longest body of a request, in bytes.
@@ -56,7 +57,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .route("/wan/cut", post(cut))
         .route("/wan/heal", post(heal))
         .route(
-            "/wan/links",
+            LINKS_ROUTE,
             put(take_over).layer(DefaultBodyLimit::max(MAX_LINKS_BYTES)),
         )
         .fallback(async |method: Method, uri: Uri| no_route(StatusCode::NOT_FOUND, &method, &uri))
@@ -64,19 +65,18 @@ pub(super) fn router(admin: Admin) -> Router {
             no_route(StatusCode::METHOD_NOT_ALLOWED, &method, &uri)
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&admin.guard), guard))
         .with_state(admin)
 }
 
-/// Checks what every route requires: the request does not come from a foreign web page, and takes at most `REQUEST_TIME`.
-async fn guard(request: Request, next: Next) -> Result<Response, Refusal> {
-    if let Some(origin) = foreign_origin(request.headers()) {
-        return Err(Refusal::new(
-            StatusCode::FORBIDDEN,
-            format!("the request was made by a web page of {origin:?}"),
-            "requests of this origin, or of no web page",
-        ));
-    }
+/// Checks what every route requires: the guard lets the request pass, and it takes at most `REQUEST_TIME`.
+async fn guard(
+    State(guard): State<Arc<Guard>>,
+    Extension(ends): Extension<Ends>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    guard.check(&request, ends)?;
     tokio::time::timeout(REQUEST_TIME, next.run(request))
         .await
         .map_err(|_| {
@@ -85,20 +85,11 @@ async fn guard(request: Request, next: Next) -> Result<Response, Refusal> {
         })
 }
 
-/// The origin that a browser names, if it is not the host of the request.
-fn foreign_origin(headers: &HeaderMap) -> Option<String> {
-    let origin = headers.get(header::ORIGIN)?;
-    let host = headers.get(header::HOST).map(|host| host.as_bytes());
-    let own = origin
-        .as_bytes()
-        .strip_prefix(b"http://")
-        .filter(|authority| Some(*authority) == host);
-    own.is_none()
-        .then(|| String::from_utf8_lossy(origin.as_bytes()).into_owned())
-}
-
 fn no_route(status: StatusCode, method: &Method, uri: &Uri) -> Refusal {
-    let path: String = uri.path().chars().take(100).collect();
+    let (method, path): (String, String) = (
+        method.as_str().chars().take(20).collect(),
+        uri.path().chars().take(100).collect(),
+    );
     Refusal {
         status,
         error: format!("there is no {method} {path}"),

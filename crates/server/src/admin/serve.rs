@@ -1,4 +1,4 @@
-use super::{Admin, route};
+use super::{Admin, guard::Ends, route};
 use axum::Router;
 use hyper::{
     server::conn::http1,
@@ -98,10 +98,10 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
             () = told_to_stop(&stopped) => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     places.make_room();
                     let heard = places.clock.stamp();
-                    let serve = serve(stream, router.clone(), Arc::clone(&heard), places.clock.clone(), stopped.clone());
+                    let serve = serve(stream, from, router.clone(), Arc::clone(&heard), places.clock.clone(), stopped.clone());
                     let end = connections.spawn(serve);
                     places.taken.push((heard, end));
                 }
@@ -160,6 +160,7 @@ async fn told_to_stop(stopped: &watch::Receiver<bool>) {
 
 async fn serve(
     stream: TcpStream,
+    from: SocketAddr,
     router: Router,
     heard: Arc<AtomicU64>,
     clock: Order,
@@ -168,7 +169,12 @@ async fn serve(
     // An answer is one small write; waiting to merge it with another would only delay it.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(router);
-    let service = service_fn(move |request| {
+    // A connection that is broken already has no end here, and is not served.
+    let Ok(to) = stream.local_addr() else {
+        return;
+    };
+    let service = service_fn(move |mut request: hyper::Request<_>| {
+        request.extensions_mut().insert(Ends { from, to });
         heard.store(clock.next(), Ordering::Relaxed);
         service.call(request)
     });

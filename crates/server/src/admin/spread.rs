@@ -7,7 +7,7 @@
 //!
 //! The message is the whole matrix with the time of each change, so it does not matter how often or in which order it is sent. Admin HTTP is not
 //! subject to the matrix: a site that is cut off still hears that the cut has ended.
-use super::{Admin, AdminClient, AdminClientError, WanLink, WanView};
+use super::{Admin, AdminClient, AdminClientError, AdminToken, WanLink, WanView};
 use crate::wan::{LinkDelay, LinkState, WanMatrix};
 use std::{
     collections::BTreeMap,
@@ -36,18 +36,21 @@ struct Other {
     name: String,
     /// The address of its admin HTTP.
     address: String,
+    /// The token of the cluster's nodes.
+    token: AdminToken,
     /// It has to be told a change, and is told again until it answers.
     is_owed: AtomicBool,
 }
 
 impl Others {
-    /// The nodes by id, name and address of their admin HTTP.
-    pub fn new(nodes: impl IntoIterator<Item = (NodeId, String, String)>) -> Others {
+    /// The nodes by id, name and address of their admin HTTP, and the token by which nodes of the cluster know each other.
+    pub fn new(token: &AdminToken, nodes: impl IntoIterator<Item = (NodeId, String, String)>) -> Others {
         let others = nodes.into_iter().map(|(id, name, address)| {
             Arc::new(Other {
                 id,
                 name,
                 address,
+                token: token.clone(),
                 is_owed: AtomicBool::new(false),
             })
         });
@@ -62,9 +65,12 @@ impl Others {
 }
 
 impl Other {
+    fn client(&self) -> AdminClient {
+        AdminClient::new(self.address.clone(), ANSWER_TIME).with_token(Some(self.token.clone()))
+    }
+
     fn tell(&self, links: &Vec<WanLink>) -> Result<(), AdminClientError> {
-        let client = AdminClient::new(self.address.clone(), ANSWER_TIME);
-        client.adopt(links).map(drop)
+        self.client().adopt(links).map(drop)
     }
 }
 
@@ -116,9 +122,8 @@ async fn tell_again(wan: WanMatrix, other: Arc<Other>) {
 /// Asks the other nodes, one after the other, and takes over their changes. For a node that starts.
 pub fn ask_others(others: &Others, wan: &WanMatrix) {
     for other in others.beyond(wan) {
-        let client = AdminClient::new(other.address.clone(), ANSWER_TIME);
         // A node that does not run has nothing to tell.
-        if let Ok(view) = client.wan() {
+        if let Ok(view) = other.client().wan() {
             adopt(wan, &view.links);
         }
     }

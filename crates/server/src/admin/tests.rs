@@ -11,7 +11,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use turnbuckle_core::{Micros, SiteId};
+use turnbuckle_core::{ClusterSecret, Micros, SiteId};
 use turnbuckle_node::NodeId;
 
 struct Node {
@@ -44,6 +44,14 @@ struct World {
     admin: Admin,
 }
 
+fn secret() -> ClusterSecret {
+    ClusterSecret::new("a secret of 16 bytes or more")
+}
+
+fn of_nodes() -> AdminToken {
+    AdminToken::of_nodes(&secret())
+}
+
 async fn world() -> World {
     let node = Arc::new(Node {
         readiness: Mutex::new(Ok(())),
@@ -55,6 +63,7 @@ async fn world() -> World {
         metrics: Metrics::new(["carts"]),
         wan,
         others: Arc::default(),
+        guard: Arc::new(Guard::new("a1", &secret(), None, [])),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = AdminServer::start(listener, admin.clone()).unwrap();
@@ -65,7 +74,7 @@ async fn world() -> World {
 async fn two_processes() -> (World, World) {
     let (mut one, other) = (world().await, world().await);
     let node = (NodeId(1), "b1".to_string(), other.server.address().to_string());
-    one.admin.others = Arc::new(Others::new([node]));
+    one.admin.others = Arc::new(Others::new(&of_nodes(), [node]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
     (one, other)
@@ -90,7 +99,7 @@ impl World {
         let length = body.len();
         let answer = self
             .raw(format!(
-                "{method} {path} HTTP/1.1\r\nhost: x:1\r\nconnection: close\r\n{headers}content-length: {length}\r\n\
+                "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\n{headers}content-length: {length}\r\n\
                  \r\n{body}"
             ))
             .await;
@@ -145,7 +154,7 @@ async fn what_was_counted_is_in_the_metrics() {
         .recorder()
         .operation(0, put, level, Outcome::Ok, Micros(3));
     let answer = world
-        .raw("GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .raw("GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
         .await;
     assert!(
         answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
@@ -235,7 +244,7 @@ async fn a_node_that_starts_asks_what_was_changed() {
         (NodeId(2), "a1".to_string(), one.server.address().to_string()),
     ];
     let wan = late.admin.wan.clone();
-    tokio::task::spawn_blocking(move || ask_others(&Others::new(nodes), &wan))
+    tokio::task::spawn_blocking(move || ask_others(&Others::new(&of_nodes(), nodes), &wan))
         .await
         .unwrap();
     assert!(late.link(0, 1).cut && late.link(1, 0).cut);
@@ -251,7 +260,7 @@ async fn a_node_that_was_not_reached_is_told_again() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let node = (NodeId(1), "b1".to_string(), address.to_string());
-    one.admin.others = Arc::new(Others::new([node]));
+    one.admin.others = Arc::new(Others::new(&of_nodes(), [node]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
     let (_, view) = one.ask("POST", "/wan/heal", "").await;
@@ -404,12 +413,79 @@ async fn a_long_body_is_refused() {
 #[tokio::test]
 async fn a_web_page_of_elsewhere_is_refused() {
     let world = world().await;
-    for (origin, status) in [("http://evil.example", 403), ("null", 403), ("http://x:1", 200)] {
+    for (origin, status) in [
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("http://127.0.0.1:1", 200),
+    ] {
         let (found, _) = world
             .ask_with("POST", "/wan/heal", &format!("origin: {origin}\r\n"), "")
             .await;
         assert_eq!(found, status, "{origin}");
     }
+}
+
+#[tokio::test]
+async fn a_page_whose_name_was_made_to_point_here_is_refused() {
+    let world = world().await;
+    let answer = world
+        .raw("GET /status HTTP/1.1\r\nhost: evil.example:7101\r\nconnection: close\r\n\r\n")
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(answer.contains("admin_hosts"), "{answer}");
+    // Also where there is nothing, and whatever the method is.
+    for head in ["GET /nowhere", "PATCH /wan", "CONNECT x:1", "PUT /wan/links"] {
+        let request = format!("{head} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
+        let answer = world.raw(request).await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{head}: {answer}");
+    }
+    let answer = world
+        .raw("GET /healthz HTTP/1.1\r\nhost: any.example\r\nconnection: close\r\n\r\n")
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+/// The operators have a token. A change with it reaches the other process, which has the same one: nodes tell each other with a token of their own.
+#[tokio::test]
+async fn with_a_token_it_is_needed_and_nodes_have_their_own() {
+    let token: AdminToken = "sixteen-letters.".parse().unwrap();
+    let guard = || Arc::new(Guard::new("a1", &secret(), Some(&token), []));
+    let (mut one, mut other) = two_processes().await;
+    other.admin.guard = guard();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    other.server = AdminServer::start(listener, other.admin.clone()).unwrap();
+    let node = (NodeId(1), "b1".to_string(), other.server.address().to_string());
+    one.admin.others = Arc::new(Others::new(&of_nodes(), [node]));
+    one.admin.guard = guard();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
+
+    let (status, answer) = one.ask("POST", "/wan/cut", r#"{"from":"a","to":"b"}"#).await;
+    assert_eq!(status, 401, "{answer}");
+    assert!(
+        answer["error"].as_str().unwrap().contains("without a token"),
+        "{answer}"
+    );
+    let link = LinkName {
+        from: "a".into(),
+        to: "b".into(),
+    };
+    let named = link.clone();
+    let refused = one.client(move |client| client.cut(&named)).await.unwrap_err();
+    assert!(
+        matches!(refused, AdminClientError::Refused { status: 401, .. }),
+        "{refused}"
+    );
+    assert!(!one.link(0, 1).cut);
+    assert_eq!(one.ask("GET", "/wan", "").await.0, 200);
+
+    let view = one
+        .client(move |client| client.with_token(Some(token)).cut(&link))
+        .await
+        .unwrap();
+    assert!(view.not_reached.is_empty(), "{view:?}");
+    assert!(one.link(0, 1).cut && other.link(0, 1).cut);
+    assert_eq!((one.admin.guard.refused(), other.admin.guard.refused()), (2, 0));
 }
 
 #[tokio::test]
@@ -434,7 +510,7 @@ async fn a_connection_that_says_nothing_or_stops_halfway_is_ended() {
     for start in [
         "",
         "GET /heal",
-        "POST /wan HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+        "POST /wan HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n{",
     ] {
         let answer = world.raw(start).await;
         assert!(
@@ -447,7 +523,9 @@ async fn a_connection_that_says_nothing_or_stops_halfway_is_ended() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_idle_after_its_answer_is_ended() {
     let world = world().await;
-    let answer = world.raw("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let answer = world
+        .raw("GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        .await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
@@ -459,8 +537,8 @@ async fn unfinished_requests_make_room_for_others() {
     let parts = [
         "",
         "GET /heal",
-        "GET /healthz HTTP/1.1\r\nhost: x\r\n",
-        "POST /wan/heal HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+        "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n",
+        "POST /wan/heal HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n{",
     ];
     for number in 0..3 * MAX_CONNECTIONS {
         let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
@@ -470,7 +548,7 @@ async fn unfinished_requests_make_room_for_others() {
             .unwrap();
         unfinished.push(stream);
         // A connection that sends a request now and then stays open.
-        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             .await
             .unwrap();
         let mut answer = [0; 1024];
@@ -491,7 +569,7 @@ async fn a_server_that_stops_frees_its_port_and_ends_idle_connections() {
     let world = world().await;
     let address = world.server.address();
     let mut idle = TcpStream::connect(address).await.unwrap();
-    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         .await
         .unwrap();
     let mut first = [0];

@@ -103,6 +103,20 @@ fn is_host_name(host: &str) -> bool {
         && (!numeric || host.parse::<std::net::Ipv4Addr>().is_ok())
 }
 
+/// A host's name, in lower case, without a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HostName(pub String);
+
+impl FromStr for HostName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<HostName, &'static str> {
+        is_host_name(text)
+            .then(|| HostName(text.to_ascii_lowercase()))
+            .ok_or("expected the name of a host, such as \"ops.example.com\", without a port")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,11 +4,13 @@ use super::{
     ClusterConfig, KeyspaceEntry, KeyspaceId, Limits, NodeEntry, NodeId,
     limits::LimitsTable,
     read::read_bounded,
-    tables::{ClusterTable, KeyspaceTable, NodeTable, SiteTable},
+    tables::{ClusterTable, KeyspaceTable, NodeTable, SecretText, SiteTable},
     wan::check_wan,
 };
+use crate::admin::AdminToken;
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Range,
     path::{Component, Path, PathBuf},
 };
 use toml::{Spanned, Value};
@@ -34,6 +36,8 @@ pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<Clu
     Ok(ClusterConfig {
         name: table.cluster.text().into(),
         secret,
+        admin_token: check_admin_token(document, table)?,
+        admin_hosts: table.admin_hosts.iter().map(|host| host.0.clone()).collect(),
         limits: table
             .limits
             .as_ref()
@@ -50,20 +54,13 @@ pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<Clu
 
 fn check_secret(document: &Document<'_>, table: &ClusterTable) -> Result<ClusterSecret, Misplaced> {
     let expected = format!("{} to {} bytes", SECRET_BYTES.start(), SECRET_BYTES.end());
-    let (place, secret) = match (&table.secret, &table.secret_file) {
-        (Some(secret), None) => (secret.span(), secret.get_ref().0.clone().into_bytes()),
-        (None, Some(file)) => (file.place(), read_secret(document, file)?),
-        (Some(_), Some(file)) => {
-            return Err(Misplaced::at(
-                file.place(),
-                "secret as well as secret_file",
-                "one of them",
-            ));
-        }
-        (None, None) => {
-            let expected = format!("a secret of {expected}, or secret_file with the path of one");
-            return Err(Misplaced::missing(0..0, "secret", expected));
-        }
+    let given = match (&table.secret, &table.secret_file) {
+        (Some(_), Some(file)) => return Err(twice(file, "secret as well as secret_file")),
+        (secret, file) => check_hidden(document, secret.as_ref(), file.as_ref(), "the secret")?,
+    };
+    let Some((place, secret)) = given else {
+        let expected = format!("a secret of {expected}, or secret_file with the path of one");
+        return Err(Misplaced::missing(0..0, "secret", expected));
     };
     if !SECRET_BYTES.contains(&secret.len()) {
         return Err(Misplaced::at(
@@ -75,12 +72,47 @@ fn check_secret(document: &Document<'_>, table: &ClusterTable) -> Result<Cluster
     Ok(ClusterSecret::new(secret))
 }
 
-/// The bytes of the secret's file, without the line end that editors add.
-fn read_secret(document: &Document<'_>, file: &Word<String>) -> Result<Vec<u8>, Misplaced> {
+fn check_admin_token(document: &Document<'_>, table: &ClusterTable) -> Result<Option<AdminToken>, Misplaced> {
+    let given = match (&table.admin_token, &table.admin_token_file) {
+        (Some(_), Some(file)) => return Err(twice(file, "admin_token as well as admin_token_file")),
+        (token, file) => check_hidden(document, token.as_ref(), file.as_ref(), "the token")?,
+    };
+    let Some((place, token)) = given else {
+        return Ok(None);
+    };
+    let parsed = std::str::from_utf8(&token)
+        .ok()
+        .and_then(|token| token.parse().ok());
+    let found = format!("{} bytes that are no token", token.len());
+    parsed
+        .map(Some)
+        .ok_or_else(|| Misplaced::at(place, found, AdminToken::EXPECTED))
+}
+
+fn twice(file: &Word<String>, found: &str) -> Misplaced {
+    Misplaced::at(file.place(), found, "one of them")
+}
+
+/// What must not be shown, and where it is given: in the file itself, or in another file.
+fn check_hidden(
+    document: &Document<'_>,
+    text: Option<&Spanned<SecretText>>,
+    file: Option<&Word<String>>,
+    what: &str,
+) -> Result<Option<(Range<usize>, Vec<u8>)>, Misplaced> {
+    Ok(match (text, file) {
+        (Some(text), _) => Some((text.span(), text.get_ref().0.clone().into_bytes())),
+        (None, Some(file)) => Some((file.place(), read_secret(document, file, what)?)),
+        (None, None) => None,
+    })
+}
+
+/// The bytes of a file with a secret or a token, without the line end that editors add. Both may have the same length.
+fn read_secret(document: &Document<'_>, file: &Word<String>, what: &str) -> Result<Vec<u8>, Misplaced> {
     let path = resolve(document, file.text());
     let mut secret = read_bounded(&path, 2 + *SECRET_BYTES.end() as u64).map_err(|error| {
         let found = format!("{:?}, which cannot be read: {error}", path.display().to_string());
-        Misplaced::at(file.place(), found, "the path of a file with the secret")
+        Misplaced::at(file.place(), found, format!("the path of a file with {what}"))
     })?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();

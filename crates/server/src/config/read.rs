@@ -48,7 +48,7 @@ pub(super) fn read_text(file: &Path) -> Result<String, ConfigError> {
 }
 
 /// The bytes of a regular file, if they are at most `max_bytes`.
-pub(super) fn read_bounded(file: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_bounded(file: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(file)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

@@ -1,5 +1,5 @@
 //! The file's shape: which fields each table has, and what each field must be by itself. What depends on other fields is checked in `check.rs`.
-use super::{Address, Durability, MAX_DB, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
+use super::{Address, Durability, HostName, MAX_DB, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
 use toml::{Spanned, Value};
@@ -12,6 +12,10 @@ pub(super) struct ClusterTable {
     pub(super) cluster: Word<Name>,
     pub(super) secret: Option<Spanned<SecretText>>,
     pub(super) secret_file: Option<Word<String>>,
+    pub(super) admin_token: Option<Spanned<SecretText>>,
+    pub(super) admin_token_file: Option<Word<String>>,
+    #[serde(default)]
+    pub(super) admin_hosts: Vec<Word<HostName>>,
     pub(super) cluster_mode: Option<Spanned<bool>>,
     #[serde(default)]
     pub(super) site: Vec<Spanned<SiteTable>>,

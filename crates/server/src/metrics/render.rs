@@ -191,6 +191,12 @@ fn strangers(text: &mut Exposition, status: &Status) {
             "Connections to the port for peers that were closed to make room for newer ones.",
             strangers.evicted_total,
         ),
+        (
+            "turnbuckle_admin_refused_total",
+            Kind::Counter,
+            "Requests to the admin address that were refused: for a foreign host, of a foreign web page, or without the right token.",
+            status.admin_refused_total,
+        ),
     ] {
         text.family(name, kind, help).sample(&[], value as f64);
     }

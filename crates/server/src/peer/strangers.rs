@@ -6,7 +6,7 @@
 //!
 //! They are logged at most every [`SAY_EVERY`], with the number of those that were left out. All of them are counted.
 use super::handshake::HandshakeError;
-use crate::{run::Host, status::StrangersStatus};
+use crate::{run::Host, seldom::Seldom, status::StrangersStatus};
 use std::{
     cell::RefCell,
     net::{IpAddr, SocketAddr},
@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::Notify;
-use turnbuckle_core::Micros;
 
 /// How many connections may be in their handshake at once.
 const MAX: usize = 256;
@@ -143,33 +142,19 @@ impl StrangerCounts {
     }
 }
 
-/// Limits what is logged about strangers: little, however many there are.
-#[derive(Default)]
-pub(super) struct Complaints {
-    /// Nothing is logged before this time.
-    quiet_until: Micros,
-    left_out: u64,
+/// Logs strangers, at most one every [`SAY_EVERY`].
+pub(super) struct Complaints(Seldom);
+
+impl Default for Complaints {
+    fn default() -> Complaints {
+        Complaints(Seldom::new(SAY_EVERY))
+    }
 }
 
 impl Complaints {
-    /// Whether a line may be logged now. If not, it is counted.
-    fn may_say(&mut self, now: Micros) -> bool {
-        let may = self.quiet_until <= now;
-        match may {
-            true => self.quiet_until = now + Micros(SAY_EVERY.as_micros() as u64),
-            false => self.left_out += 1,
-        }
-        may
-    }
-
-    /// How many lines were left out, if it is time to log that.
-    fn take_left_out(&mut self, now: Micros) -> Option<u64> {
-        (self.left_out > 0 && self.may_say(now)).then(|| std::mem::take(&mut self.left_out))
-    }
-
     /// Logs that a stranger was refused, if a line may be logged.
     pub fn say(&mut self, host: &Host, address: SocketAddr, error: &HandshakeError) {
-        if self.may_say(host.clock.monotonic()) {
+        if self.0.may_say(host.clock.monotonic()) {
             tracing::warn!(
                 node = host.name,
                 "the connection from {address} is not from a peer: {error}"
@@ -179,10 +164,7 @@ impl Complaints {
 
     /// Logs how many lines were left out, if there are any and it is time.
     pub fn sum_up(&mut self, host: &Host) {
-        // Before that time the call below would count one more line.
-        if self.quiet_until <= host.clock.monotonic()
-            && let Some(more) = self.take_left_out(host.clock.monotonic())
-        {
+        if let Some(more) = self.0.sum_up(host.clock.monotonic()) {
             tracing::warn!(node = host.name, "{more} more connections were not from peers");
         }
     }
@@ -235,16 +217,5 @@ mod tests {
         let networks =
             ["2001:db8::1", "2001:db8::2:1"].map(|text| network(text.parse().expect("an address")));
         assert_eq!(networks[0], networks[1]);
-    }
-
-    #[test]
-    fn most_lines_are_left_out_and_counted() {
-        let mut complaints = Complaints::default();
-        let ms = Micros::from_millis;
-        let said = (0..80_000).filter(|&at| complaints.may_say(ms(at / 10))).count();
-        assert_eq!(said, 1);
-        assert_eq!(complaints.left_out, 79_999);
-        assert_eq!(complaints.take_left_out(ms(10_000)), Some(79_999));
-        assert_eq!(complaints.take_left_out(ms(30_000)), None);
     }
 }

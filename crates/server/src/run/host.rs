@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     TestFaults,
-    admin::Others,
+    admin::{AdminToken, Guard, Others},
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
@@ -43,6 +43,8 @@ pub(crate) struct Host {
     pub wan: WanMatrix,
     /// The other nodes, which are told of changes of the WAN matrix.
     pub others: Arc<Others>,
+    /// Which requests the admin HTTP answers.
+    pub guard: Arc<Guard>,
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
@@ -147,7 +149,13 @@ impl Host {
             id,
             node,
             wan,
-            others: Arc::new(Others::new(others)),
+            others: Arc::new(Others::new(&AdminToken::of_nodes(&config.secret), others)),
+            guard: Arc::new(Guard::new(
+                &entry.name,
+                &config.secret,
+                config.admin_token.as_ref(),
+                config.admin_hosts().map(str::to_string),
+            )),
             wakes,
             metrics: Metrics::new(config.keyspaces().map(|(_, keyspace)| keyspace.name.clone())),
             identity: Identity {

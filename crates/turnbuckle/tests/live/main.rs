@@ -1,5 +1,6 @@
 //! The built program, as processes with real sockets: what clients, operators and attackers see of it.
 mod acknowledged_writes_survive;
+mod admin;
 mod bad_input;
 mod book;
 mod causal;

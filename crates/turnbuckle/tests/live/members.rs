@@ -43,7 +43,7 @@ fn done(cluster: &Cluster, command: &str, nodes: &[usize]) -> String {
 /// What a node says of whether it is ready.
 fn readyz(cluster: &Cluster, node: usize) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", cluster.ports(node).admin)).expect("the node listens");
-    let request = b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let request = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
     stream.write_all(request).expect("it is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it is answered");

@@ -297,6 +297,7 @@ impl Host {
             metrics: Arc::clone(&self.metrics),
             wan: self.wan.clone(),
             others: Arc::clone(&self.others),
+            guard: Arc::clone(&self.guard),
         }
     }
 
@@ -861,6 +862,7 @@ impl AdminSource for Host {
                 disconnected_for_memory_total: self.client_memory.shed(),
             },
             strangers: self.strangers.status(),
+            admin_refused_total: self.guard.refused(),
             clock: ClockStatus {
                 away_seconds: jumps.away.0 as f64 / 1e6,
                 jumps_total: jumps.total,
