@@ -335,6 +335,11 @@ impl Node {
         self.shared.partitions_repaired.load(Ordering::Relaxed)
     }
 
+    /// The number of keys that were removed here because their value had expired.
+    pub fn expired_keys_removed(&self) -> u64 {
+        self.shared.expired_keys_removed.load(Ordering::Relaxed)
+    }
+
     /// Counts of checkpoints.
     pub fn checkpoints(&self) -> CheckpointCounts {
         *lock(&self.checkpoints)

@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub copy_bytes_received: AtomicU64,
     /// The number of partitions whose missing rows are back.
     pub partitions_repaired: AtomicU64,
+    /// The number of keys that were removed because their value had expired.
+    pub expired_keys_removed: AtomicU64,
     /// The size of the versions that peers have restored and no lane has taken in yet, in bytes.
     pub returned_bytes: Arc<AtomicUsize>,
 }
@@ -166,6 +168,7 @@ impl Shared {
             copies_placed: AtomicU64::new(0),
             copy_bytes_received: AtomicU64::new(0),
             partitions_repaired: AtomicU64::new(0),
+            expired_keys_removed: AtomicU64::new(0),
             returned_bytes: Arc::default(),
         }
     }

@@ -56,6 +56,9 @@ pub struct Status {
     /// How many partitions got back from other sites what a disk had damaged, since the node was opened.
     #[serde(default)]
     pub partitions_repaired_total: u64,
+    /// How many keys were removed because their value had expired, since the node was opened.
+    #[serde(default)]
+    pub expired_keys_removed_total: u64,
 }
 
 /// The machine's wall clock, compared with the time that the node goes by (`docs/clocks.md`).

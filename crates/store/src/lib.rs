@@ -84,4 +84,4 @@ pub use store::{Epoch, Fetched, Options, Retry, Store, StoreError, read_meta};
 mod suite;
 pub use suite::engine_suite;
 mod tombstone;
-pub use tombstone::{StaleTombstones, TombstoneCursor, TombstonePage};
+pub use tombstone::{Collected, StaleTombstones, TombstoneCursor, TombstonePage};

@@ -1,3 +1,4 @@
+use crate::census::Kind;
 use crate::checkpoint::tombstone_line;
 use crate::entry::Entry;
 use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
@@ -24,6 +25,17 @@ pub struct TombstoneCursor(Bytes);
 #[derive(Debug, Default)]
 #[must_use = "lines that are not erased are read again and again"]
 pub struct StaleTombstones(Vec<TableWrite>);
+
+/// What [`Store::collect_tombstones`] has done.
+#[derive(Debug)]
+pub struct Collected {
+    /// The number of tombstones that were removed.
+    pub tombstones: u64,
+    /// How many of them were values that had expired.
+    pub expired: u64,
+    /// What is to be erased from the index.
+    pub stale: StaleTombstones,
+}
 
 #[derive(Debug, Clone)]
 struct Line {
@@ -174,8 +186,7 @@ impl StaleTombstones {
 
 impl<M: Meta> Store<M> {
     /// Removes those deletes and expired values of a page that are still their keys' newest versions, together with everything below
-    /// them. A key with siblings of which one is a value stays as it is. The next checkpoint removes their rows and lines. Returns the number of removed tombstones, and the lines
-    /// that were stale.
+    /// them. A key with siblings of which one is a value stays as it is. The next checkpoint removes their rows and lines.
     ///
     /// The caller must know that they are not needed: no peer may still send what they delete, and no read asks for a
     /// time before them.
@@ -186,12 +197,12 @@ impl<M: Meta> Store<M> {
     /// # Panics
     /// If a checkpoint is under way. Its meta does not cover what arrived since it began, so a replay could bring back
     /// an older version of a key whose tombstone was removed with it.
-    pub fn collect_tombstones(&mut self, page: &TombstonePage) -> (usize, StaleTombstones) {
+    pub fn collect_tombstones(&mut self, page: &TombstonePage) -> Collected {
         assert!(
             !self.is_checkpointing(),
             "tombstones are collected between checkpoints, not during one"
         );
-        let mut collected = 0;
+        let (mut tombstones, mut expired) = (0, 0);
         let mut stale = Vec::new();
         for line in &page.lines {
             match self.judge(line, page.below) {
@@ -203,12 +214,18 @@ impl<M: Meta> Store<M> {
                     stale.push(tombstone_line(&mut arena, next, line.key.as_ref()));
                 }
                 Verdict::Bury(index) => {
-                    collected += usize::from(self.entries[index].chain().is_some());
+                    let kind = self.entries[index].kind();
+                    tombstones += u64::from(kind != Kind::Nothing);
+                    expired += u64::from(kind == Kind::Expiring);
                     self.change(index, |entry| entry.set_chain(None, Some(line.id)));
                 }
             }
         }
-        (collected, StaleTombstones(stale))
+        Collected {
+            tombstones,
+            expired,
+            stale: StaleTombstones(stale),
+        }
     }
 
     fn judge(&self, line: &Line, below: Hlc) -> Verdict {
@@ -323,8 +340,11 @@ mod tests {
         drop(store.finish_checkpoint());
         for _ in 0..=STEPS {
             let page = TombstonePage::read(&*table, below, None, 99).expect("memory works");
-            let (_, stale) = store.collect_tombstones(&page);
-            stale.erase(&*table).expect("memory works");
+            store
+                .collect_tombstones(&page)
+                .stale
+                .erase(&*table)
+                .expect("memory works");
         }
     }
 
@@ -397,8 +417,9 @@ mod tests {
         let late = version(5, Some("deleted long ago"));
         store.put(&key, late.clone());
         let page = TombstonePage::read(&*table, Hlc(11), None, 10).expect("memory works");
-        let (collected, stale) = store.collect_tombstones(&page);
-        assert_eq!((collected, stale.is_empty()), (1, true));
+        let collected = store.collect_tombstones(&page);
+        assert_eq!((collected.tombstones, collected.expired), (1, 0));
+        assert!(collected.stale.is_empty());
         store.begin_checkpoint(Bytes::from_static(b"2"));
         let first = store.next_chunk(1, |_| true).expect("the key is dirty");
         first.write(&*table).expect("memory works");

@@ -508,10 +508,17 @@ impl<M: Kind> World<M> {
             self.page = Some(page);
             return;
         };
-        let (collected, stale) = self.store.collect_tombstones(&page);
-        self.counts.collected += collected;
-        self.counts.stale += usize::from(!stale.is_empty());
-        stale.erase(&*self.table).expect("the disk works");
+        let expiring = self.store.expiring_keys();
+        let collected = self.store.collect_tombstones(&page);
+        assert_eq!(
+            expiring - self.store.expiring_keys(),
+            collected.expired,
+            "seed {}",
+            self.seed
+        );
+        self.counts.collected += collected.tombstones as usize;
+        self.counts.stale += usize::from(!collected.stale.is_empty());
+        collected.stale.erase(&*self.table).expect("the disk works");
     }
 
     fn step(&mut self) {

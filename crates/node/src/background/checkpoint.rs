@@ -188,9 +188,12 @@ impl<P: Protocol> Keyspace<P> {
             let mut stale = StaleTombstones::default();
             for (key, tombstone) in page.each() {
                 let collect = |lane: &mut Lane<P>| {
-                    let (collected, stale) = lane.store.collect_tombstones(&tombstone);
-                    lane.checkpoints.forgetting.forgot(collected as u64);
-                    stale
+                    let collected = lane.store.collect_tombstones(&tombstone);
+                    lane.checkpoints.forgetting.forgot(collected.tombstones);
+                    self.shared()
+                        .expired_keys_removed
+                        .fetch_add(collected.expired, Relaxed);
+                    collected.stale
                 };
                 stale.add(self.with_resident(cell, key, steps, collect).await?);
             }

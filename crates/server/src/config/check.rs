@@ -93,13 +93,16 @@ fn twice(file: &Word<String>, found: &str) -> Misplaced {
     Misplaced::at(file.place(), found, "one of them")
 }
 
-/// What must not be shown, and where it is given: in the file itself, or in another file.
+/// Bytes that must not be shown, and the place in the file at which they are given.
+type Hidden = (Range<usize>, Vec<u8>);
+
+/// A secret or a token: in the file itself, or in another file.
 fn check_hidden(
     document: &Document<'_>,
     text: Option<&Spanned<SecretText>>,
     file: Option<&Word<String>>,
     what: &str,
-) -> Result<Option<(Range<usize>, Vec<u8>)>, Misplaced> {
+) -> Result<Option<Hidden>, Misplaced> {
     Ok(match (text, file) {
         (Some(text), _) => Some((text.span(), text.get_ref().0.clone().into_bytes())),
         (None, Some(file)) => Some((file.place(), read_secret(document, file, what)?)),

@@ -399,6 +399,12 @@ fn storage(text: &mut Exposition, status: &Status) {
         text.family(name, kind, help).sample(&[], value);
     };
     family(
+        "turnbuckle_expired_keys_removed_total",
+        Kind::Counter,
+        "Keys that were removed because their value had expired.",
+        status.expired_keys_removed_total as f64,
+    );
+    family(
         "turnbuckle_partitions_repaired_total",
         Kind::Counter,
         "Partitions whose damaged rows other sites have restored.",

@@ -1,5 +1,6 @@
 mod about;
 mod data;
+mod info;
 
 use super::{
     Start, StartError,
@@ -17,6 +18,7 @@ use crate::{
     wan::{LinkDelay, WanMatrix},
 };
 use data::{Data, Opened};
+use info::Rates;
 use rand::{Rng, SeedableRng};
 use std::{
     sync::{
@@ -45,6 +47,8 @@ pub(crate) struct Host {
     pub others: Arc<Others>,
     /// Which requests the admin HTTP answers.
     pub guard: Arc<Guard>,
+    /// What `INFO` says of what clients do per second.
+    rates: Mutex<Rates>,
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
@@ -150,6 +154,7 @@ impl Host {
             node,
             wan,
             others: Arc::new(Others::new(&AdminToken::of_nodes(&config.secret), others)),
+            rates: Mutex::default(),
             guard: Arc::new(Guard::new(
                 &entry.name,
                 &config.secret,

@@ -273,7 +273,7 @@ fn answer(holds: Option<bool>) -> &'static str {
     match holds {
         Some(true) => "yes",
         Some(false) => "no",
-        None => "not decided",
+        None => "not decided (the search would take too long)",
     }
 }
 
