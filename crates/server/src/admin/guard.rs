@@ -210,11 +210,11 @@ impl Guard {
                 return Ok(());
             }
             None => (
-                " over no loopback connection,",
-                "a request from the node's own machine to a loopback address, or a token, which has to be configured first (admin_token_file)",
+                ", and not over a loopback connection",
+                "a request to a loopback address of the node's own machine, or a token, which has to be configured first (admin_token_file)",
             ),
         };
-        let error = format!("this request changes something, and came{place} {came}");
+        let error = format!("this request changes something, and came {came}{place}");
         Err(Refusal::new(StatusCode::UNAUTHORIZED, error, expected))
     }
 }
