@@ -56,8 +56,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long a change of the WAN may take.
 const ADMIN_TIME: Duration = Duration::from_secs(5);
 
-/// The longest time that `wait` waits.
-const MAX_WAIT: Micros = Micros::from_millis(60_000);
+/// The longest time that `wait` takes.
+const MAX_WAIT: Micros = Micros::from_millis(3_600_000);
 
 /// The shell's own words.
 const OWN_WORDS: [&str; 11] = [
@@ -523,10 +523,10 @@ fn of_admin(error: AdminClientError) -> String {
 
 /// Waits. For scripts, which would otherwise be faster than the messages between sites.
 fn wait(time: &str) -> Result<String, String> {
-    let time: Micros = time
-        .parse()
-        .map_err(|_| format!("expected a time such as 200ms, found '{time}'"))?;
-    std::thread::sleep(Duration::from_micros(time.0.min(MAX_WAIT.0)));
+    let span = time.parse().ok().filter(|span| *span <= MAX_WAIT);
+    let span: Micros =
+        span.ok_or_else(|| format!("expected a time of at most 3600s, such as 200ms, found '{time}'"))?;
+    std::thread::sleep(Duration::from_micros(span.0));
     Ok(String::new())
 }
 
@@ -543,6 +543,18 @@ fn microseconds_since_1970() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_waited_for_is_refused_and_not_shortened() {
+        assert_eq!(wait("1ms"), Ok(String::new()));
+        for time in ["3601s", "soon", "", "-1s"] {
+            let why = wait(time).expect_err(time);
+            assert!(
+                why.contains("at most 3600s") && why.contains(&format!("'{time}'")),
+                "{why}"
+            );
+        }
+    }
 
     #[test]
     fn a_semicolon_ends_a_command_only_before_a_space_and_outside_quotes() {

@@ -21,7 +21,9 @@ fn show(value: &Value, depth: usize) -> String {
         Value::Simple(text) => printable(text),
         Value::Error(why) => format!("(error) {}", printable(why)),
         Value::Integer(number) => format!("(integer) {number}"),
-        Value::Bulk(bytes) | Value::Verbatim(_, bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Value::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        // A text for people, such as that of `INFO`.
+        Value::Verbatim(_, text) => printable(text).trim_end().to_string(),
         Value::Null => "(nil)".to_string(),
         Value::Double(number) => format!("(double) {number}"),
         Value::Boolean(is_true) => format!("({is_true})"),
@@ -313,6 +315,15 @@ mod tests {
 
     fn words(reply: &Value, command: &'static str) -> Vec<String> {
         receipt_in_words(reply, &[command.into(), "k".into()], "a", 5_312_000)
+    }
+
+    #[test]
+    fn a_text_for_people_is_shown_line_by_line() {
+        let text = Value::Verbatim(
+            "txt".into(),
+            "# Stats\r\na:1\r\n\r\n# CPU\r\nb:\x1b[2J\r\n".into(),
+        );
+        assert_eq!(answer_in_words(&text), "# Stats\na:1\n\n# CPU\nb:[2J");
     }
 
     #[test]
