@@ -525,7 +525,7 @@ fn of_admin(error: AdminClientError) -> String {
 fn wait(time: &str) -> Result<String, String> {
     let span = time.parse().ok().filter(|span| *span <= MAX_WAIT);
     let span: Micros =
-        span.ok_or_else(|| format!("expected a time of at most 3600s, such as 200ms, found '{time}'"))?;
+        span.ok_or_else(|| format!("expected a number and s, ms or us, at most 3600s, found '{time}'"))?;
     std::thread::sleep(Duration::from_micros(span.0));
     Ok(String::new())
 }

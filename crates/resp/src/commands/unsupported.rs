@@ -19,7 +19,7 @@ pub(super) fn check(name: &[u8]) -> Result<(), Refusal> {
 const NO_STEP: &str = "read the value, and write it with SET .. IF VERSION or between WATCH and EXEC, which keyspaces of kind consensus take";
 const STRINGS_ONLY: &str = "values are strings; there are no other types";
 
-const UNSUPPORTED: [(&[&str], &str); 10] = [
+const UNSUPPORTED: [(&[&str], &str); 11] = [
     (
         &["ACL", "DEBUG", "SHUTDOWN"],
         "this command is about the internals of Redis, and those of Turnbuckle differ",
@@ -65,10 +65,10 @@ const UNSUPPORTED: [(&[&str], &str); 10] = [
             "SSUBSCRIBE",
             "SUBSCRIBE",
             "UNSUBSCRIBE",
-            "MONITOR",
         ],
         "there are no messages, only keys",
     ),
+    (&["MONITOR"], "no connection is shown what others send"),
     (
         &[
             "BGREWRITEAOF",

@@ -198,19 +198,21 @@ impl Guard {
             return Ok(());
         }
         let came = match headers.contains_key(header::AUTHORIZATION) {
-            true => "with a token that is not right",
+            true => "with an Authorization header that is not right",
             false => "without a token",
         };
+        let proxy = OF_PROXIES.iter().find(|name| headers.contains_key(**name));
         let (place, expected) = match self.operators {
             Some(_) => (
-                "",
+                String::new(),
                 "the header Authorization: Bearer TOKEN with the token of admin_token_file (turnbuckle wan and turnbuckle cluster: --token-file)",
             ),
-            None if ends.are_loopback() && !OF_PROXIES.iter().any(|name| headers.contains_key(*name)) => {
-                return Ok(());
-            }
+            None if ends.are_loopback() && proxy.is_none() => return Ok(()),
             None => (
-                ", and not over a loopback connection",
+                match proxy {
+                    Some(header) => format!(", through a proxy (its header {header})"),
+                    None => ", and not over a loopback connection".to_string(),
+                },
                 "a request to a loopback address of the node's own machine, or a token, which has to be configured first (admin_token_file)",
             ),
         };
@@ -427,6 +429,13 @@ mod tests {
         for to in ["GET /wan", "HEAD /wan"] {
             assert_eq!(status(&guard, FAR, to, &[]), 0);
         }
+        let said = |ends, headers: &[_]| {
+            refusal(&guard, ends, "POST /wan", headers)
+                .expect("it is refused")
+                .1
+        };
+        assert!(said(LOOPBACK, &[("via", "1.1 proxy")]).contains("through a proxy (its header via)"));
+        assert!(said(FAR, &[]).contains("without a token, and not over a loopback connection"));
     }
 
     #[test]

@@ -136,7 +136,8 @@ async fn members(State(admin): State<Admin>, body: Body) -> Result<Json<Asked>, 
 }
 
 fn told(replicas: Result<usize, Unknown>) -> Result<Json<Asked>, Refusal> {
-    let replicas = replicas.map_err(|unknown| Refusal::bad(unknown.found, unknown.expected))?;
+    let replicas =
+        replicas.map_err(|unknown| Refusal::bad(format!("found {}", unknown.found), unknown.expected))?;
     Ok(Json(Asked { replicas }))
 }
 

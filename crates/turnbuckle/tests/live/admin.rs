@@ -72,7 +72,7 @@ fn a_change_needs_the_token_and_nodes_tell_each_other_without_it() {
     for command in ["wan cut a c", "cluster lead causal"] {
         let (code, said) = ask(&cluster, 0, command, Some(("", &token)));
         assert!(
-            code == Some(2) && said.contains("a token that is not right"),
+            code == Some(2) && said.contains("an Authorization header that is not right"),
             "{said}"
         );
     }
