@@ -163,7 +163,7 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
     // A node that was started again by hand does not end with the demo, and its files must stay.
     if let Some(temporary) = temporary.filter(|_| !all_ran) {
         tell(&format!(
-            "{} is not removed: a node that was started again may still use it",
+            "{} is not removed: a node has ended before the demo, and may have been started again",
             temporary.keep().display()
         ));
     }

@@ -293,8 +293,8 @@ impl Shell {
                 Ok(reply)
             }
             Err(trouble) => Err(format!(
-                "site {}: {trouble}; the next command there begins a new session",
-                self.sites[place].name
+                "node {}: {trouble}; the next command there begins a new session",
+                self.sites[place].node
             )),
         }
     }
@@ -316,8 +316,8 @@ impl Shell {
             Ok(connection)
         });
         opened.map_err(|trouble| match trouble {
-            Trouble::Refused(_) => Trouble::Refused(format!("site {}: {trouble}", site.name)),
-            _ => Trouble::Broken(format!("site {}: {trouble}", site.name)),
+            Trouble::Refused(_) => Trouble::Refused(format!("node {}: {trouble}", site.node)),
+            _ => Trouble::Broken(format!("node {}: {trouble}", site.node)),
         })
     }
 
@@ -356,8 +356,8 @@ impl Shell {
             let why = match self.ask(place, &[Bytes::from_static(b"SELECT"), keyspace.clone()]) {
                 Ok(Value::Error(why)) => {
                     self.sessions.remove(&place);
-                    let (site, why) = (&self.sites[place].name, String::from_utf8_lossy(&why));
-                    format!("site {site}: {why}; the next command there begins a new session")
+                    let (node, why) = (&self.sites[place].node, String::from_utf8_lossy(&why));
+                    format!("node {node}: {why}; the next command there begins a new session")
                 }
                 Ok(_) => continue,
                 Err(why) => why,

@@ -200,7 +200,7 @@ fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
         "c> cut\n(error) expected two sites, such as 'cut a c', or one that is cut off, such as 'cut c'",
         "c> cut z\n(error) there is no site 'z'; expected one of a, b, c",
         "c> move z\n(error) there is no site 'z'; expected one of a, b, c",
-        "c> use nowhere\n(error) site c: NOKEYSPACE",
+        "c> use nowhere\n(error) node c1: NOKEYSPACE",
         "c> use eventual\nOK\n",
         "1# \"name\" => \"eventual\"",
     ] {
@@ -250,7 +250,7 @@ fn a_shell_whose_site_is_dead_asks_another_one() {
         "a> use quorum\nOK\n",
         "\"name\" => \"quorum\"",
         "> wan\na <-> b  0ms\na <-> c  0ms\nb <-> c  0ms  CUT\n",
-        "a> GET k\n(error) site a: cannot connect to",
+        "a> GET k\n(error) node a1: cannot connect to",
     ] {
         assert!(said.contains(expected), "expected {expected:?} in:\n{said}");
     }
