@@ -254,7 +254,7 @@ impl<M: Meta> Chain<M> {
         self.insert_in_place(version)
     }
 
-    /// Without older versions, the chain has no list of them. With few, the list is not much longer: what is freed here is not counted as used.
+    /// Drops an empty list. Shortens a list that has much more room than versions: memory is counted by versions, and not by room.
     fn shrink(&mut self) {
         match &mut self.older {
             Some(older) if older.is_empty() => self.older = None,

@@ -4,7 +4,7 @@
 //! cluster = "shop"                 # checked when nodes connect to each other
 //! secret_file = "shop.secret"      # or secret = "...": signs session tokens and authenticates peers
 //! admin_token_file = "ops.token"   # optional; or admin_token = "...": lets operators change things through the admin address
-//! admin_hosts = ["ops.example"]    # optional: by which further names the admin address may be called
+//! admin_hosts = ["ops.example"]    # optional: further host names of the admin addresses
 //!
 //! [[site]]                         # in their order, which must stay: a new site goes to the end
 //! name = "a"
@@ -77,7 +77,7 @@ pub struct ClusterConfig {
     pub name: String,
     /// The secret that only the cluster's nodes know.
     pub secret: ClusterSecret,
-    /// What requests to the admin HTTP must bring that change something. Without it, they must come over a loopback connection.
+    /// The token that a request to the admin HTTP needs if it changes something. Without one, such a request must come over a loopback connection.
     pub admin_token: Option<AdminToken>,
     /// The limits of each node.
     pub limits: Limits,

@@ -1,7 +1,7 @@
 use std::time::Duration;
 use turnbuckle_core::Micros;
 
-/// Limits what is logged about strangers: at most one line in a span of time, however many there are. The lines that are left out are counted.
+/// Limits how often something is logged that anybody can cause: at most one line in a span of time. The lines that are left out are counted.
 pub(crate) struct Seldom {
     every: Micros,
     /// Nothing is logged before this time.
@@ -19,25 +19,27 @@ impl Seldom {
         }
     }
 
-    /// Whether a line may be logged now, on a clock that is never set back. If not, it is counted.
-    pub fn may_say(&mut self, now: Micros) -> bool {
-        let may = self.quiet_until <= now;
-        match may {
-            true => self.quiet_until = now + self.every,
-            false => self.left_out += 1,
+    /// Whether a line may be logged now, on a clock that is never set back. If so, it returns what belongs behind the line: how many were left out before it.
+    /// If not, this line is counted.
+    pub fn may_say(&mut self, now: Micros) -> Option<String> {
+        if now < self.quiet_until {
+            self.left_out += 1;
+            return None;
         }
-        may
+        self.quiet_until = now + self.every;
+        Some(match std::mem::take(&mut self.left_out) {
+            0 => String::new(),
+            more => format!(" ({more} more were not logged)"),
+        })
     }
 
-    /// How many lines were left out since this was last called.
-    pub fn take_left_out(&mut self) -> u64 {
-        std::mem::take(&mut self.left_out)
-    }
-
-    /// How many lines were left out, if there are any and a line may be logged now to say so.
+    /// How many lines were left out, if there are any and a line may be logged now to say so: for the end of a flood.
     pub fn sum_up(&mut self, now: Micros) -> Option<u64> {
-        let is_time = self.left_out > 0 && self.quiet_until <= now;
-        (is_time && self.may_say(now)).then(|| self.take_left_out())
+        if self.left_out == 0 || now < self.quiet_until {
+            return None;
+        }
+        self.quiet_until = now + self.every;
+        Some(std::mem::take(&mut self.left_out))
     }
 }
 
@@ -45,16 +47,25 @@ impl Seldom {
 mod tests {
     use super::*;
 
+    const MS: fn(u64) -> Micros = Micros::from_millis;
+
     #[test]
-    fn most_lines_are_left_out_and_counted() {
+    fn of_a_flood_one_line_is_logged_and_the_others_are_counted() {
         let mut seldom = Seldom::new(Duration::from_secs(10));
-        let ms = Micros::from_millis;
-        let said = (0..80_000).filter(|&at| seldom.may_say(ms(at / 10))).count();
-        assert_eq!((said, seldom.left_out), (1, 79_999));
-        assert_eq!(seldom.sum_up(ms(9_999)), None);
-        assert_eq!(seldom.sum_up(ms(10_000)), Some(79_999));
-        assert_eq!(seldom.sum_up(ms(30_000)), None);
-        assert!(seldom.may_say(ms(30_000)) && !seldom.may_say(ms(30_001)));
-        assert_eq!((seldom.take_left_out(), seldom.take_left_out()), (1, 0));
+        let said = (0..80_000).filter_map(|at| seldom.may_say(MS(at / 10)));
+        assert_eq!(said.collect::<Vec<_>>(), [""]);
+        assert_eq!(seldom.sum_up(MS(9_999)), None);
+        assert_eq!(seldom.sum_up(MS(10_000)), Some(79_999));
+        assert_eq!(seldom.sum_up(MS(30_000)), None);
+    }
+
+    #[test]
+    fn what_goes_on_is_logged_with_what_was_left_out() {
+        let mut seldom = Seldom::new(Duration::from_secs(10));
+        let said = (0..=30)
+            .step_by(5)
+            .filter_map(|at| seldom.may_say(MS(1_000 * at)));
+        let one = " (1 more were not logged)";
+        assert_eq!(said.collect::<Vec<_>>(), ["", one, one, one]);
     }
 }

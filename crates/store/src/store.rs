@@ -339,7 +339,7 @@ impl<M: Meta> Store<M> {
     }
 
     /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there. Replays remove versions one by one, and a chain
-    /// can have many: so the chain is not copied, and is walked only when the key becomes dirty.
+    /// can have many: so the chain is not copied. It is walked when the key becomes dirty, and with siblings each time.
     ///
     /// # Panics
     /// If the key is not resident.

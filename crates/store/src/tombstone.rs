@@ -28,6 +28,7 @@ pub struct StaleTombstones(Vec<TableWrite>);
 
 /// What [`Store::collect_tombstones`] has done.
 #[derive(Debug)]
+#[must_use = "lines that are not erased are read again and again"]
 pub struct Collected {
     /// The number of tombstones that were removed.
     pub tombstones: u64,

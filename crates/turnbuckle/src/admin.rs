@@ -16,19 +16,24 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// A client of the node whose admin HTTP is at `address`.
-    pub(crate) fn client(&self, address: &str) -> Result<AdminClient, Failure> {
-        let token = self.token_file.as_ref().map(|file| {
+    /// The token, if there is one.
+    pub(crate) fn read(&self) -> Result<Option<AdminToken>, Failure> {
+        let read = |file: &PathBuf| {
             AdminToken::read(file).map_err(|error| {
-                let why = format!("--token-file: {}: {error}", file.display());
+                let why = format!("the token file {}: {error}", file.display());
                 match error.kind() {
                     io::ErrorKind::InvalidData => usage(&why),
                     _ => environment(&why),
                 }
             })
-        });
-        Ok(AdminClient::new(address, ANSWER_TIME).with_token(token.transpose()?))
+        };
+        self.token_file.as_ref().map(read).transpose()
     }
+}
+
+/// A client of the node whose admin HTTP is at `address`.
+pub(crate) fn client(address: &str, token: Option<&AdminToken>) -> AdminClient {
+    AdminClient::new(address, ANSWER_TIME).with_token(token.cloned())
 }
 
 /// A refused request is wrong usage, except for one that took too long.

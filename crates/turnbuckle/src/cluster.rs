@@ -2,7 +2,7 @@
 //!
 //! What is asked for takes time: a leader hands over when the next one has everything, and a new voter first takes everything. So the command asks again every 200 ms, and looks at what the nodes
 //! know, until that is what was wanted.
-use crate::admin::{Token, failure};
+use crate::admin::{Token, client, failure};
 use crate::bench::parse_duration;
 use crate::failure::{Failure, environment, say, tell, usage};
 use clap::{Args, Subcommand};
@@ -121,8 +121,12 @@ struct Patience {
 }
 
 pub fn run(options: &Cluster) -> Result<(), Failure> {
-    let nodes = options.admin.iter().map(|address| options.token.client(address));
-    let nodes: Vec<AdminClient> = nodes.collect::<Result<_, _>>()?;
+    let token = options.token.read()?;
+    let nodes = options
+        .admin
+        .iter()
+        .map(|address| client(address, token.as_ref()));
+    let nodes: Vec<AdminClient> = nodes.collect();
     match &options.action {
         Action::Status => {
             let (all, silent) = ask_all(&nodes);
@@ -275,17 +279,16 @@ fn change_members(options: &Cluster, nodes: &[AdminClient], change: &Change) -> 
         Ok((groups, leaders))
     };
     let ask_for_it = || {
-        let (mut is_begun, mut no_token) = (false, None);
+        let (mut is_begun, mut refused) = (false, None);
         for node in nodes {
             match node.change_members(&wanted) {
                 Ok(_) => is_begun = true,
-                Err(error @ AdminClientError::Refused { status: 401, .. }) => no_token = Some(error),
-                Err(error @ AdminClientError::Refused { .. }) => return Err(failure(error)),
+                Err(error @ AdminClientError::Refused { .. }) => refused = Some(error),
                 // The leaders may be on other nodes.
                 Err(_) => {}
             }
         }
-        match no_token {
+        match refused {
             Some(error) if is_begun => Err(usage(&format!(
                 "{error}. Other nodes took the request, so the change may have begun"
             ))),

@@ -1,5 +1,5 @@
 //! `turnbuckle wan`: delays and cuts between the sites of a running cluster.
-use crate::admin::{Token, failure};
+use crate::admin::{Token, client, failure};
 use crate::failure::{Failure, environment, say};
 use clap::{Args, Subcommand};
 use turnbuckle_server::admin::{LinkName, SetDelay, WanView};
@@ -66,7 +66,7 @@ enum Action {
 }
 
 pub fn run(options: &Wan) -> Result<(), Failure> {
-    let client = options.token.client(&options.admin)?;
+    let client = client(&options.admin, options.token.read()?.as_ref());
     let view = match &options.action {
         Action::Show => client.wan(),
         Action::Set {

@@ -64,7 +64,7 @@ impl AdminClient {
         }
     }
 
-    /// The same client, with a token for requests that change something. Other requests do not carry it.
+    /// The same client, with a token in every request.
     #[must_use]
     pub fn with_token(self, token: Option<AdminToken>) -> AdminClient {
         AdminClient { token, ..self }
@@ -198,7 +198,7 @@ impl AdminClient {
     /// Sends one request on a connection of its own. Returns status and body.
     fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), AdminClientError> {
         let address = &self.address;
-        let token = self.token.as_ref().filter(|_| method != "GET");
+        let token = self.token.as_ref();
         let token = token.map(|token| format!("authorization: Bearer {}\r\n", token.text()));
         let mut message = format!(
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\

@@ -2,7 +2,7 @@
 //!
 //! - **The host.** A web page can let its name point to the address of a node (DNS rebinding). For a browser, page and node are then one origin. But the
 //!   browser still sends the name of the page as `Host`. So the host must be an IP address, `localhost`, or a name that the configuration has for a node
-//!   or lists in `admin_hosts`. A request without a host passes: no browser sends one. `GET /healthz` passes with any host: it tells nothing.
+//!   or lists in `admin_hosts`. A request without a host passes: no browser sends one. `/healthz` is shown for any host: it tells nothing.
 //! - **The origin.** A page of another origin may send requests to a node that change something, although it cannot read the answers. The browser names
 //!   the page's origin, so these requests are refused.
 //! - **The token.** A request that changes something (any method but `GET` and `HEAD`) needs the operators' token. If none is configured, it must come over
@@ -25,7 +25,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -103,10 +103,31 @@ impl Guard {
 
     /// Logs how many refusals were not logged, if there are any and it is time.
     pub(crate) fn sum_up(&self) {
-        let (now, mut log) = self.log();
-        if let Some(more) = log.sum_up(now) {
+        let more = self.log().sum_up(self.now());
+        if let Some(more) = more {
             tracing::warn!(node = self.node, "the admin HTTP refused {more} more requests");
         }
+    }
+
+    fn say(&self, request: &Request, ends: Ends, refusal: &Refusal) {
+        let may_say = self.log().may_say(self.now());
+        if let Some(left_out) = may_say {
+            let (method, path) = (request.method().as_str(), request.uri().path());
+            let (method, path, from) = (start_of(method), start_of(path), ends.from);
+            let why = &refusal.error;
+            tracing::warn!(
+                node = self.node,
+                "the admin HTTP refused {method:?} {path:?} from {from}: {why}{left_out}"
+            );
+        }
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.started.elapsed().as_micros() as u64)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Seldom> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks a request. If it is refused, that is counted and logged.
@@ -120,22 +141,8 @@ impl Guard {
             .and_then(|()| self.check_change(request, ends));
         checked.inspect_err(|refusal| {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            let (now, mut log) = self.log();
-            if log.may_say(now) {
-                let (method, path) = (request.method().as_str(), request.uri().path());
-                let (method, path, from) = (start_of(method), start_of(path), ends.from);
-                tracing::warn!(
-                    node = self.node,
-                    "the admin HTTP refused {method:?} {path:?} from {from}: {}",
-                    refusal.error
-                );
-            }
+            self.say(request, ends, refusal);
         })
-    }
-
-    fn log(&self) -> (Micros, std::sync::MutexGuard<'_, Seldom>) {
-        let now = Micros(self.started.elapsed().as_micros() as u64);
-        (now, self.log.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether the request has the operators' token, or that of the nodes where it is good for something.
@@ -153,7 +160,7 @@ impl Guard {
     }
 
     fn check_host(&self, request: &Request) -> Result<(), Refusal> {
-        if request.method() == Method::GET && request.uri().path() == "/healthz" {
+        if shows(request.method()) && request.uri().path() == "/healthz" {
             return Ok(());
         }
         let in_headers = request
@@ -194,7 +201,7 @@ impl Guard {
     /// What changes something must come from the node's own machine, if the operators have no token.
     fn check_change(&self, request: &Request, ends: Ends) -> Result<(), Refusal> {
         let (method, headers) = (request.method(), request.headers());
-        if [Method::GET, Method::HEAD].contains(method) {
+        if shows(method) {
             return Ok(());
         }
         let came = match headers.contains_key(header::AUTHORIZATION) {
@@ -227,6 +234,11 @@ impl fmt::Debug for Guard {
             .field("hosts", &self.hosts)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a request with this method changes nothing.
+fn shows(method: &Method) -> bool {
+    [Method::GET, Method::HEAD].contains(method)
 }
 
 /// The beginning of a text from outside, for messages.
@@ -337,11 +349,9 @@ mod tests {
                 expected,
                 "{host:?}"
             );
-            assert_eq!(
-                status(&guard, LOOPBACK, "GET /healthz", &[("host", host)]),
-                0,
-                "{host:?}"
-            );
+            for to in ["GET /healthz", "HEAD /healthz"] {
+                assert_eq!(status(&guard, LOOPBACK, to, &[("host", host)]), 0, "{host:?}");
+            }
         }
         // Two names: both must be right. A request of HTTP 1.0 may have none.
         let two = [("host", "localhost"), ("host", "evil.example")];

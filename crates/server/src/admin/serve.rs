@@ -169,7 +169,7 @@ async fn serve(
     // An answer is one small write; waiting to merge it with another would only delay it.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(router);
-    // A connection that is broken already has no end here, and is not served.
+    // If the connection is broken already, its local address is unknown, and it is not served.
     let Ok(to) = stream.local_addr() else {
         return;
     };

@@ -66,11 +66,12 @@ impl Others {
 
 impl Other {
     fn client(&self) -> AdminClient {
-        AdminClient::new(self.address.clone(), ANSWER_TIME).with_token(Some(self.token.clone()))
+        AdminClient::new(self.address.clone(), ANSWER_TIME)
     }
 
     fn tell(&self, links: &Vec<WanLink>) -> Result<(), AdminClientError> {
-        self.client().adopt(links).map(drop)
+        let client = self.client().with_token(Some(self.token.clone()));
+        client.adopt(links).map(drop)
     }
 }
 

@@ -3,7 +3,7 @@ use std::{fmt, io, ops::RangeInclusive, path::Path, str::FromStr};
 use thiserror::Error;
 use turnbuckle_core::ClusterSecret;
 
-/// What a request must bring that changes something, as `Authorization: Bearer ..`. It is never printed.
+/// The token that a request needs if it changes something, as `Authorization: Bearer ..`. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdminToken(String);
 

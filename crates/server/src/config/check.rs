@@ -24,6 +24,9 @@ use turnbuckle_protocols::KnownProtocol;
 /// How long a secret may be, in bytes. Shorter secrets can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 
+/// The largest file that is read for a secret or a token, in bytes: the longest of both, and a line end.
+const MAX_HIDDEN_BYTES: u64 = 1024 + 2;
+
 const MAX_NODES: usize = 1024;
 const MAX_KEYSPACES: usize = 256;
 
@@ -54,10 +57,7 @@ pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<Clu
 
 fn check_secret(document: &Document<'_>, table: &ClusterTable) -> Result<ClusterSecret, Misplaced> {
     let expected = format!("{} to {} bytes", SECRET_BYTES.start(), SECRET_BYTES.end());
-    let given = match (&table.secret, &table.secret_file) {
-        (Some(_), Some(file)) => return Err(twice(file, "secret as well as secret_file")),
-        (secret, file) => check_hidden(document, secret.as_ref(), file.as_ref(), "the secret")?,
-    };
+    let given = check_hidden(document, "secret", &table.secret, &table.secret_file)?;
     let Some((place, secret)) = given else {
         let expected = format!("a secret of {expected}, or secret_file with the path of one");
         return Err(Misplaced::missing(0..0, "secret", expected));
@@ -73,10 +73,12 @@ fn check_secret(document: &Document<'_>, table: &ClusterTable) -> Result<Cluster
 }
 
 fn check_admin_token(document: &Document<'_>, table: &ClusterTable) -> Result<Option<AdminToken>, Misplaced> {
-    let given = match (&table.admin_token, &table.admin_token_file) {
-        (Some(_), Some(file)) => return Err(twice(file, "admin_token as well as admin_token_file")),
-        (token, file) => check_hidden(document, token.as_ref(), file.as_ref(), "the token")?,
-    };
+    let given = check_hidden(
+        document,
+        "admin_token",
+        &table.admin_token,
+        &table.admin_token_file,
+    )?;
     let Some((place, token)) = given else {
         return Ok(None);
     };
@@ -89,33 +91,33 @@ fn check_admin_token(document: &Document<'_>, table: &ClusterTable) -> Result<Op
         .ok_or_else(|| Misplaced::at(place, found, AdminToken::EXPECTED))
 }
 
-fn twice(file: &Word<String>, found: &str) -> Misplaced {
-    Misplaced::at(file.place(), found, "one of them")
-}
-
 /// Bytes that must not be shown, and the place in the file at which they are given.
 type Hidden = (Range<usize>, Vec<u8>);
 
-/// A secret or a token: in the file itself, or in another file.
+/// A secret or a token: in the file itself, in the field of this name, or in another file.
 fn check_hidden(
     document: &Document<'_>,
-    text: Option<&Spanned<SecretText>>,
-    file: Option<&Word<String>>,
-    what: &str,
+    name: &str,
+    text: &Option<Spanned<SecretText>>,
+    file: &Option<Word<String>>,
 ) -> Result<Option<Hidden>, Misplaced> {
-    Ok(match (text, file) {
-        (Some(text), _) => Some((text.span(), text.get_ref().0.clone().into_bytes())),
-        (None, Some(file)) => Some((file.place(), read_secret(document, file, what)?)),
-        (None, None) => None,
-    })
+    match (text, file) {
+        (Some(_), Some(file)) => {
+            let found = format!("{name} as well as {name}_file");
+            Err(Misplaced::at(file.place(), found, "one of them"))
+        }
+        (Some(text), None) => Ok(Some((text.span(), text.get_ref().0.clone().into_bytes()))),
+        (None, Some(file)) => Ok(Some((file.place(), read_hidden(document, name, file)?))),
+        (None, None) => Ok(None),
+    }
 }
 
-/// The bytes of a file with a secret or a token, without the line end that editors add. Both may have the same length.
-fn read_secret(document: &Document<'_>, file: &Word<String>, what: &str) -> Result<Vec<u8>, Misplaced> {
+/// The bytes of such a file, without the line end that editors add. Whether there are too many is for the caller to see: one more than allowed is read.
+fn read_hidden(document: &Document<'_>, name: &str, file: &Word<String>) -> Result<Vec<u8>, Misplaced> {
     let path = resolve(document, file.text());
-    let mut secret = read_bounded(&path, 2 + *SECRET_BYTES.end() as u64).map_err(|error| {
+    let mut secret = read_bounded(&path, MAX_HIDDEN_BYTES).map_err(|error| {
         let found = format!("{:?}, which cannot be read: {error}", path.display().to_string());
-        Misplaced::at(file.place(), found, format!("the path of a file with {what}"))
+        Misplaced::at(file.place(), found, format!("the path of a file with the {name}"))
     })?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();

@@ -154,10 +154,10 @@ impl Default for Complaints {
 impl Complaints {
     /// Logs that a stranger was refused, if a line may be logged.
     pub fn say(&mut self, host: &Host, address: SocketAddr, error: &HandshakeError) {
-        if self.0.may_say(host.clock.monotonic()) {
+        if let Some(left_out) = self.0.may_say(host.clock.monotonic()) {
             tracing::warn!(
                 node = host.name,
-                "the connection from {address} is not from a peer: {error}"
+                "the connection from {address} is not from a peer: {error}{left_out}"
             );
         }
     }

@@ -154,7 +154,7 @@ impl Host {
             node,
             wan,
             others: Arc::new(Others::new(&AdminToken::of_nodes(&config.secret), others)),
-            rates: Mutex::default(),
+            rates: Mutex::new(Rates::since(started.monotonic)),
             guard: Arc::new(Guard::new(
                 &entry.name,
                 &config.secret,

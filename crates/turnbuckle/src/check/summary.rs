@@ -132,7 +132,8 @@ impl Lines {
         };
         self.add("causal", causal(report) + partly);
         let sequential = answer(report.sequentially_consistent);
-        self.add("sequential", format!("{sequential}{partly}"));
+        let why = report.sequentially_consistent.map_or(UNDECIDED, |_| "");
+        self.add("sequential", format!("{sequential}{why}{partly}"));
         self.add("k", k(report));
     }
 
@@ -269,11 +270,14 @@ fn from_before(report: &Report) -> [String; 5] {
     ]
 }
 
+/// Why something was not decided.
+const UNDECIDED: &str = " (that would take too long, or too much memory)";
+
 fn answer(holds: Option<bool>) -> &'static str {
     match holds {
         Some(true) => "yes",
         Some(false) => "no",
-        None => "not decided (the search would take too long)",
+        None => "not decided",
     }
 }
 
@@ -285,7 +289,9 @@ fn causal(report: &Report) -> String {
         Some(reads) if reads > 0 => format!(" ({reads} reads break it)"),
         _ => String::new(),
     };
-    format!("CC {cc}{broken}, CCv {ccv}, CM {cm}")
+    let is_decided = [causal.cc, causal.ccv, causal.cm].iter().all(Option::is_some);
+    let why = if is_decided { "" } else { UNDECIDED };
+    format!("CC {cc}{broken}, CCv {ccv}, CM {cm}{why}")
 }
 
 /// How many versions back reads were, at most.

@@ -12,8 +12,8 @@ use turnbuckle_resp::InfoSection;
 /// The shortest time over which rates are averaged.
 const RATES_OVER: Micros = Micros::from_millis(1_000);
 
-/// What clients do per second: on average since an earlier `INFO`, which was at least [`RATES_OVER`] ago. So nothing has to be sampled while nobody asks.
-#[derive(Default)]
+/// What clients do per second: on average since an earlier `INFO`, which was at least [`RATES_OVER`] ago, or since the node's start. So nothing has to be
+/// sampled while nobody asks.
 pub(super) struct Rates {
     at: Micros,
     totals: ClientTotals,
@@ -29,6 +29,15 @@ struct PerSecond {
 }
 
 impl Rates {
+    /// Nothing was done before this time.
+    pub fn since(at: Micros) -> Rates {
+        Rates {
+            at,
+            totals: ClientTotals::default(),
+            shown: PerSecond::default(),
+        }
+    }
+
     /// The rates at a time, on a clock that is never set back. `totals` is what clients have done until then.
     fn of(&mut self, now: Micros, totals: ClientTotals) -> PerSecond {
         let span = now.since(self.at);
@@ -292,19 +301,24 @@ mod tests {
 
     #[test]
     fn rates_are_averages_since_an_earlier_question() {
-        let mut rates = Rates::default();
+        let start = 30 * 86_400_000;
+        let mut rates = Rates::since(Micros::from_millis(start));
         let totals = |commands| ClientTotals {
             commands,
             received_bytes: 10 * commands,
             sent_bytes: 100 * commands,
             ..ClientTotals::default()
         };
-        let mut commands_at = |ms, commands| rates.of(Micros::from_millis(ms), totals(commands)).commands;
+        let mut commands_at = |ms, commands| {
+            rates
+                .of(Micros::from_millis(start + ms), totals(commands))
+                .commands
+        };
         assert_eq!(commands_at(500, 9), 0.0, "too early");
         assert_eq!(commands_at(2_000, 10), 5.0);
         assert_eq!(commands_at(2_999, 900), 5.0, "too soon after that");
         assert_eq!(commands_at(4_000, 1_010), 500.0);
-        let last = rates.of(Micros::from_millis(14_000), totals(1_010));
+        let last = rates.of(Micros::from_millis(start + 14_000), totals(1_010));
         assert_eq!(last, PerSecond::default());
     }
 
