@@ -5,7 +5,7 @@
 # The suite's own runner stops at the first command that is refused outside a test, and each of its files begins with FLUSHALL. This runner reads
 # the suite's procedures and its files unchanged, and then replaces these:
 #
-#   FLUSHALL, FLUSHDB   SCAN and DEL of all keys
+#   FLUSHALL            SCAN and DEL of all keys
 #   start_server        uses the running server, and does not change its configuration
 #   test                goes on after a failure, with a new connection
 #   a reply             is waited for at most five seconds
@@ -163,7 +163,7 @@ proc ::valkey::__dispatch__raw__ {id method words} {
     }
     set plain [expr {!$::valkey::deferred($id) && !$::valkey::readraw($id)}]
     switch [string toupper $method] {
-        FLUSHALL - FLUSHDB {
+        FLUSHALL {
             note_replaced [string toupper $method]
             delete_all [expr {$plain ? $id : $::own::control}]
             # The reply comes when the test reads it.
