@@ -29,7 +29,7 @@ impl Seldom {
         self.quiet_until = now + self.every;
         Some(match std::mem::take(&mut self.left_out) {
             0 => String::new(),
-            more => format!(" ({more} more were not logged)"),
+            more => format!(" (left out of the log since the last such line: {more})"),
         })
     }
 
@@ -65,7 +65,7 @@ mod tests {
         let said = (0..=30)
             .step_by(5)
             .filter_map(|at| seldom.may_say(MS(1_000 * at)));
-        let one = " (1 more were not logged)";
+        let one = " (left out of the log since the last such line: 1)";
         assert_eq!(said.collect::<Vec<_>>(), ["", one, one, one]);
     }
 }

@@ -105,7 +105,10 @@ impl Guard {
     pub(crate) fn sum_up(&self) {
         let more = self.log().sum_up(self.now());
         if let Some(more) = more {
-            tracing::warn!(node = self.node, "the admin HTTP refused {more} more requests");
+            tracing::warn!(
+                node = self.node,
+                "the admin HTTP refused requests that were left out of the log: {more}"
+            );
         }
     }
 

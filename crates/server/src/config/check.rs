@@ -112,7 +112,7 @@ fn check_hidden(
     }
 }
 
-/// The bytes of such a file, without the line end that editors add. Whether there are too many is for the caller to see: one more than allowed is read.
+/// The bytes of a file with a secret or a token, without the line end that editors add. The caller checks how many they are.
 fn read_hidden(document: &Document<'_>, name: &str, file: &Word<String>) -> Result<Vec<u8>, Misplaced> {
     let path = resolve(document, file.text());
     let mut secret = read_bounded(&path, MAX_HIDDEN_BYTES).map_err(|error| {

@@ -57,6 +57,7 @@ impl Rates {
 }
 
 impl Host {
+    /// The sections of `INFO`.
     pub fn about_node(&self) -> Vec<InfoSection> {
         let line = |name: &str, value: String| (name.to_string(), value);
         let status = self.status();
@@ -211,6 +212,7 @@ impl Host {
         lines.map(|(db, stats)| (format!("db{db}"), stats)).collect()
     }
 
+    /// The settings that `CONFIG GET` shows.
     pub fn about_config(&self) -> Vec<(String, String)> {
         let fsync = if self.syncs_by_interval {
             "everysec"
@@ -294,6 +296,7 @@ fn replication(status: &Status) -> Vec<(String, String)> {
     });
     near.chain(sites).chain(keyspaces).collect()
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
