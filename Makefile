@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-strangers
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers
 .PHONY: test-redis-py test-clients test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -69,6 +69,11 @@ bench-strangers:
 bench-deletes:
 	$(CARGO) build --release
 	python3 benches/deletes.py
+
+# Needs Python. Writes a million keys a minute that expire, and measures the memory, the disk, and how long other operations take meanwhile; takes twelve minutes.
+bench-expiry:
+	$(CARGO) build --release
+	python3 benches/expiry.py
 
 # Needs Python. Measures the cost of causal consistency; takes ten minutes. One part: python3 benches/causal.py --only throughput|visibility|rotx
 bench-causal:

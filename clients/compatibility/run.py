@@ -19,6 +19,7 @@ CHECKS = {
     "many": "`MSET`, `MGET` of 100 keys",
     "pipeline": "a pipeline of 200 commands",
     "expiry": "`SET .. PX`, `PTTL`; the value is gone in time",
+    "retimes": "`EXPIRE` with `NX`, `PERSIST`, `GETEX`",
     "scan": "`SCAN` with a pattern",
     "receipt": "`RECEIPT`, `GET .. AT eventual`",
     "flush": "`FLUSHDB` of 300 keys in `eventual`",
@@ -41,7 +42,7 @@ DJANGO = {
     "set_many": "`set_many`",
 }
 # What is refused, in all clients.
-REFUSED = {"transaction_elsewhere", "hashes", "messages", "add", "touch", "incr", "set_many"}
+REFUSED = {"transaction_elsewhere", "hashes", "messages", "add", "incr", "set_many"}
 
 
 def run(command, cwd=HERE, **more):

@@ -111,6 +111,32 @@ func expiry(r redis.Cmdable) error {
 	return firstOf(err, wrong(left > 0 && left <= 200*time.Millisecond && gone == redis.Nil, "the time"))
 }
 
+func retimes(r redis.Cmdable) error {
+	if err := r.Set(ctx, key("x"), "v", 0).Err(); err != nil {
+		return err
+	}
+	first, err := r.ExpireNX(ctx, key("x"), 100*time.Second).Result()
+	again, second := r.ExpireNX(ctx, key("x"), 50*time.Second).Result()
+	left, third := r.TTL(ctx, key("x")).Result()
+	if err := firstOf(err, second, third, wrong(first && !again && within(left, 95, 100), "EXPIRE")); err != nil {
+		return err
+	}
+	value, err := r.GetEx(ctx, key("x"), 200*time.Second).Result()
+	left, second = r.TTL(ctx, key("x")).Result()
+	if err := firstOf(err, second, wrong(value == "v" && within(left, 195, 200), "GETEX")); err != nil {
+		return err
+	}
+	first, err = r.Persist(ctx, key("x")).Result()
+	left, second = r.TTL(ctx, key("x")).Result()
+	again, third = r.Persist(ctx, key("x")).Result()
+	nothing, fourth := r.Expire(ctx, key("nothing"), 100*time.Second).Result()
+	return firstOf(err, second, third, fourth, wrong(first && left == -1 && !again && !nothing, "PERSIST"))
+}
+
+func within(left time.Duration, least, most int) bool {
+	return left >= time.Duration(least)*time.Second && left <= time.Duration(most)*time.Second
+}
+
 func scan(r redis.Cmdable) error {
 	for number := range 300 {
 		if err := r.Set(ctx, key("s", number), "v", 0).Err(); err != nil {
@@ -213,8 +239,8 @@ func main() {
 		name  string
 		check func(redis.Cmdable) error
 	}{
-		{"strings", text}, {"many", many}, {"pipeline", pipeline}, {"expiry", expiry}, {"scan", scan},
-		{"receipt", receipt}, {"counter", counter}, {"lock", lock}, {"transaction", transaction},
+		{"strings", text}, {"many", many}, {"pipeline", pipeline}, {"expiry", expiry}, {"retimes", retimes},
+		{"scan", scan}, {"receipt", receipt}, {"counter", counter}, {"lock", lock}, {"transaction", transaction},
 		{"transaction_elsewhere", transactionElsewhere}, {"hashes", hashes}, {"messages", messages},
 		{"flush", flush}, {"cluster", cluster},
 	}

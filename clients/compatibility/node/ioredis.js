@@ -46,6 +46,20 @@ const checks = {
     await sleep(300);
     assert.equal(await r.get(key("e")), null);
   },
+  async retimes(r) {
+    await r.set(key("x"), "v");
+    assert.equal(await r.expire(key("x"), 100, "NX"), 1);
+    assert.equal(await r.expire(key("x"), 50, "NX"), 0);
+    const left = await r.ttl(key("x"));
+    assert.ok(left >= 95 && left <= 100);
+    assert.equal(await r.getex(key("x"), "EX", 200), "v");
+    const longer = await r.ttl(key("x"));
+    assert.ok(longer >= 195 && longer <= 200);
+    assert.equal(await r.persist(key("x")), 1);
+    assert.equal(await r.ttl(key("x")), -1);
+    assert.equal(await r.persist(key("x")), 0);
+    assert.equal(await r.expire(key("nothing"), 100), 0);
+  },
   async scan(r) {
     await r.mset(new Map(numbers(300).map((number) => [key(`s${number}`), "v"])));
     const found = new Set();

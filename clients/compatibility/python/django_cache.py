@@ -42,8 +42,12 @@ def add():
 
 
 def touch():
-    cache.set("h", 1, timeout=10)
-    assert cache.touch("h", 100)
+    cache.set("h", 1, timeout=1)
+    cache.set("l", 2, timeout=1)
+    assert cache.touch("h", 100) and cache.touch("l", None)
+    assert cache.touch("nothing") is False
+    time.sleep(1.2)
+    assert cache.get("h") == 1 and cache.get("l") == 2
 
 
 def incr():

@@ -56,6 +56,15 @@ def expiry(r):
     assert r.get(key("e")) is None
 
 
+def retimes(r):
+    r.set(key("x"), "v")
+    assert r.expire(key("x"), 100, nx=True) and not r.expire(key("x"), 50, nx=True)
+    assert 95 <= r.ttl(key("x")) <= 100
+    assert r.getex(key("x"), ex=200) == b"v" and 195 <= r.ttl(key("x")) <= 200
+    assert r.persist(key("x")) and r.ttl(key("x")) == -1
+    assert not r.persist(key("x")) and not r.expire(key("nothing"), 100)
+
+
 def scan(r):
     names = {key(f"s{number}").encode() for number in range(300)}
     r.mset({name: "v" for name in names})
@@ -122,7 +131,7 @@ def cluster(_):
 
 
 CHECKS = [
-    strings, many, pipeline, expiry, scan, receipt, counter, lock, transaction, transaction_elsewhere,
+    strings, many, pipeline, expiry, retimes, scan, receipt, counter, lock, transaction, transaction_elsewhere,
     hashes, messages, flush, cluster,
 ]
 

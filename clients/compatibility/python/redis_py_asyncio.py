@@ -54,6 +54,15 @@ async def expiry(r):
     assert await r.get(key("e")) is None
 
 
+async def retimes(r):
+    await r.set(key("x"), "v")
+    assert await r.expire(key("x"), 100, nx=True) and not await r.expire(key("x"), 50, nx=True)
+    assert 95 <= await r.ttl(key("x")) <= 100
+    assert await r.getex(key("x"), ex=200) == b"v" and 195 <= await r.ttl(key("x")) <= 200
+    assert await r.persist(key("x")) and await r.ttl(key("x")) == -1
+    assert not await r.persist(key("x")) and not await r.expire(key("nothing"), 100)
+
+
 async def scan(r):
     names = {key(f"s{number}").encode() for number in range(300)}
     await r.mset({name: "v" for name in names})
@@ -118,7 +127,7 @@ async def cluster(_):
 
 
 CHECKS = [
-    strings, many, pipeline, expiry, scan, receipt, counter, lock, transaction, transaction_elsewhere,
+    strings, many, pipeline, expiry, retimes, scan, receipt, counter, lock, transaction, transaction_elsewhere,
     hashes, messages, flush, cluster,
 ]
 

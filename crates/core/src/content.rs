@@ -1,7 +1,12 @@
-use crate::{Expiry, Hlc, Micros};
+use crate::{Hlc, Micros, VersionId};
 use bytes::Bytes;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
+///
+/// # Change of expiry
+///
+/// `EXPIRE`, `PERSIST` and `GETEX` write a version with the value of the one before it and another time of expiry. It names its *base*: the version that
+/// wrote the value. See [`crate::Rank`].
 ///
 /// # Expiry
 ///
@@ -18,13 +23,15 @@ pub struct Content(Kept);
 enum Kept {
     Value(Bytes),
     /// `None`: a delete.
-    Other(Option<Box<Expiring>>),
+    Other(Option<Box<Timed>>),
 }
 
+/// A value that expires, or whose expiry was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Expiring {
+struct Timed {
     value: Bytes,
-    until: Micros,
+    until: Option<Micros>,
+    base: Option<VersionId>,
 }
 
 impl Content {
@@ -36,9 +43,15 @@ impl Content {
 
     /// A value, and when it expires, in microseconds since 1970. `None`: never. A time after [`Content::LATEST`] counts as [`Content::LATEST`].
     pub fn new(value: Bytes, until: Option<Micros>) -> Content {
-        Content(match until.map(|until| until.min(Content::LATEST)) {
-            None => Kept::Value(value),
-            Some(until) => Kept::Other(Some(Box::new(Expiring { value, until }))),
+        Content::with_base(value, until, None)
+    }
+
+    /// The same, and the version that wrote the value, if another one changed its expiry.
+    pub fn with_base(value: Bytes, until: Option<Micros>, base: Option<VersionId>) -> Content {
+        let until = until.map(|until| until.min(Content::LATEST));
+        Content(match (until, base) {
+            (None, None) => Kept::Value(value),
+            _ => Kept::Other(Some(Box::new(Timed { value, until, base }))),
         })
     }
 
@@ -48,7 +61,10 @@ impl Content {
         match &self.0 {
             Kept::Value(value) => Some(value),
             Kept::Other(None) => None,
-            Kept::Other(Some(expiring)) => (Hlc::from_wall(expiring.until) > now).then_some(&expiring.value),
+            Kept::Other(Some(timed)) => {
+                let is_shown = timed.until.is_none_or(|until| Hlc::from_wall(until) > now);
+                is_shown.then_some(&timed.value)
+            }
         }
     }
 
@@ -65,7 +81,7 @@ impl Content {
         match &self.0 {
             Kept::Value(value) => Some(value),
             Kept::Other(None) => None,
-            Kept::Other(Some(expiring)) => Some(&expiring.value),
+            Kept::Other(Some(timed)) => Some(&timed.value),
         }
     }
 
@@ -73,8 +89,26 @@ impl Content {
     #[inline]
     pub fn until(&self) -> Option<Micros> {
         match &self.0 {
-            Kept::Other(Some(expiring)) => Some(expiring.until),
+            Kept::Other(Some(timed)) => timed.until,
             Kept::Value(_) | Kept::Other(None) => None,
+        }
+    }
+
+    /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete.
+    #[inline]
+    pub fn base(&self) -> Option<VersionId> {
+        match &self.0 {
+            Kept::Other(Some(timed)) => timed.base,
+            Kept::Value(_) | Kept::Other(None) => None,
+        }
+    }
+
+    /// The same, as if it were a new value: for planted bugs.
+    #[must_use]
+    pub fn without_base(self) -> Content {
+        match self.base() {
+            None => self,
+            Some(_) => Content::new(self.stored().cloned().unwrap_or_default(), self.until()),
         }
     }
 
@@ -91,44 +125,19 @@ impl Content {
         Content(match self.0 {
             Kept::Value(value) => Kept::Value(compact(value)),
             Kept::Other(None) => Kept::Other(None),
-            Kept::Other(Some(mut expiring)) => {
-                expiring.value = compact(std::mem::take(&mut expiring.value));
-                Kept::Other(Some(expiring))
+            Kept::Other(Some(mut timed)) => {
+                timed.value = compact(std::mem::take(&mut timed.value));
+                Kept::Other(Some(timed))
             }
         })
     }
 
-    /// The size of what an expiring value has beside its bytes, in bytes: an allocation of its own.
+    /// The size of what a value that expires has beside its bytes, in bytes: an allocation of its own.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Kept::Other(Some(_)) => size_of::<Expiring>(),
+            Kept::Other(Some(_)) => size_of::<Timed>(),
             Kept::Value(_) | Kept::Other(None) => 0,
         }
-    }
-}
-
-/// What a put writes, before it is stamped.
-#[derive(Debug, Clone)]
-pub struct NewContent {
-    /// The value, or `None` to delete.
-    pub value: Option<Bytes>,
-    /// When the value expires, as the put asks for it.
-    pub expiry: Option<Expiry>,
-    /// When the value that it replaces would have expired.
-    pub previous: Option<Micros>,
-}
-
-impl NewContent {
-    /// The content of the version with this stamp. A span is counted from the stamp and not from the wall clock: a hybrid clock that is ahead of its wall
-    /// clock would see the value expire too early.
-    pub fn stamped(self, at: Hlc) -> Content {
-        let NewContent {
-            value,
-            expiry,
-            previous,
-        } = self;
-        let until = || expiry.and_then(|expiry| expiry.deadline(at.wall(), previous));
-        value.map_or(Content::DELETE, |value| Content::new(value, until()))
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Descriptor {
     pub computes: bool,
     /// Whether it has transactions.
     pub has_transactions: bool,
-    /// Whether a put may say when its value expires.
+    /// Whether a put may say when its value expires, and may change when an existing value expires.
     pub takes_expiry: bool,
     /// Whether it keeps versions that were written without knowledge of each other, so that clients can read them all, and say which of them a put
     /// replaces.
@@ -83,11 +83,11 @@ impl Descriptor {
     fn refusal_of_options(&self, keyspace: &str, options: &PutOptions) -> Option<Failure> {
         let (what, needed) = if options.condition.is_some() && !self.takes_conditions {
             ("takes no conditions", CONSENSUS)
-        } else if options.returns_previous && !self.takes_conditions {
+        } else if options.returns_previous && options.retimes.is_none() && !self.takes_conditions {
             ("does not return the value that a write replaces", CONSENSUS)
         } else if options.computes.is_some() && !self.computes {
             ("computes no values", CONSENSUS)
-        } else if options.expiry.is_some() && !self.takes_expiry {
+        } else if (options.expiry.is_some() || options.retimes.is_some()) && !self.takes_expiry {
             ("takes no expiry", EXPIRY)
         } else if options.replaces.is_some() && !self.keeps_siblings {
             ("keeps no siblings", SIBLINGS)

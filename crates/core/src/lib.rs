@@ -2,11 +2,13 @@
 mod bounded;
 pub use bounded::Bounded;
 mod chain_of_levels;
+mod change;
 pub use chain_of_levels::{ChainOfLevels, Choice, FirstOf, Wanted};
 mod compute;
 pub use compute::{Compute, Computed, NotComputed, decimal};
 mod content;
-pub use content::{Content, NewContent};
+pub use change::{Change, Changed, NewContent};
+pub use content::Content;
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;
@@ -43,7 +45,7 @@ pub use receipt::{
     Basis, ConsensusProof, Freshness, Hidden, Proof, QuorumProof, Receipt, RegionalProof, Route,
 };
 mod put_options;
-pub use put_options::{Condition, Expiry, PutOptions, Unmet};
+pub use put_options::{Condition, Expiry, PutOptions, Retimes, Unmet};
 mod replica;
 pub use replica::{Batch, Input, Output, Replica};
 mod session;
@@ -71,6 +73,6 @@ pub use waiting::Ready;
 mod vector;
 pub use vector::Vector;
 mod version;
-pub use version::{Chain, Meta, Version, VersionId, VersionRecord, Versions};
+pub use version::{Chain, Label, Meta, Rank, Version, VersionId, VersionIdRecord, VersionRecord, Versions};
 mod vitals;
 pub use vitals::Vitals;

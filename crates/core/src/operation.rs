@@ -1,6 +1,6 @@
 use crate::{
-    Computed, FirstOf, Key, Level, NotComputed, PutOptions, Receipt, Siblings, Transaction, Unmet, VersionId,
-    Wanted,
+    Computed, FirstOf, Key, Level, NotComputed, PutOptions, Receipt, Retimes, Siblings, Transaction, Unmet,
+    VersionId, Wanted,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -155,6 +155,17 @@ impl Operation {
             Operation::Put { .. } | Operation::Transact { .. } => true,
             Operation::First(first) => first.operation.is_write(),
             _ => false,
+        }
+    }
+
+    /// If it is a put that only changes when its key's value expires: which changes are made.
+    pub fn retimes(&self) -> Option<Retimes> {
+        match self {
+            Operation::Put {
+                options: Some(options),
+                ..
+            } => options.retimes,
+            _ => None,
         }
     }
 

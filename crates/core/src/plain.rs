@@ -142,6 +142,12 @@ impl Wire for PlainRequest {
         let options = record.options.map(PutOptionsRecord::options).transpose();
         let options = options.map_err(|found| BadFrame::new(WHAT, found))?;
         let key = Key(record.key);
+        if record.value.is_some() && options.as_ref().is_some_and(|options| options.retimes.is_some()) {
+            return Err(BadFrame::new(
+                WHAT,
+                "a value, and a change of the expiry of another one",
+            ));
+        }
         Ok(match record.is_write {
             true => PlainRequest::Put(key, record.value, level, options.map(Box::new)),
             false if record.reads_siblings => PlainRequest::Siblings(key, level),
@@ -450,7 +456,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Compute, Condition, Expiry, Micros, ReplicaId, VersionId, decimal};
+    use crate::{Compute, Condition, Expiry, Micros, ReplicaId, Retimes, VersionId, decimal};
 
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(all: &[T]) {
         for value in all {
@@ -487,6 +493,7 @@ mod tests {
                 returns_previous: true,
                 replaces: Some(Vector::of(id)),
                 computes: Some(compute),
+                retimes: None,
             };
             let options = Some(Box::new(options));
             let put = PlainRequest::Put(key.clone(), None, Level::Eventual, options);
@@ -496,6 +503,13 @@ mod tests {
             );
             there_and_back(&[put]);
         }
+        there_and_back(&Retimes::ALL.map(|retimes| {
+            let options = PutOptions {
+                retimes: Some(retimes),
+                ..PutOptions::default()
+            };
+            PlainRequest::Put(key.clone(), None, Level::Eventual, Some(Box::new(options)))
+        }));
         let siblings = Siblings {
             context: Vector::of(id),
             versions: vec![(id, None), (id, Some(value.clone()))],

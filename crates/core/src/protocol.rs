@@ -181,7 +181,8 @@ pub trait Protocol: Sized + Send + 'static {
     }
 
     /// Deletes that were stamped up to this time and are their keys' newest versions are forgotten. The protocol must know that no read asks for less
-    /// than everything that was stamped up to this time, and that every site shows all of that, whatever is lost there. A protocol that cannot know
+    /// than everything that was stamped up to this time, and that every site shows all of that, whatever is lost there. And no version
+    /// may come any more that is older than such a delete in the order of versions ([`crate::Rank`]), also if it was stamped later. A protocol that cannot know
     /// that keeps all deletes.
     fn settled(&self) -> Hlc {
         Hlc::ZERO
@@ -737,6 +738,7 @@ impl<P: Protocol> Context<'_, P> {
             asked: given.into(),
             given,
             version,
+            base: None,
             server: self.me,
             route: Route::Local,
             waited: self.waited,

@@ -19,6 +19,55 @@ pub struct PutOptions {
     pub replaces: Option<Vector>,
     /// How the value is computed from the one before it. The put then names no value of its own.
     pub computes: Option<Compute>,
+    /// Keeps the value, and only changes when it expires: to `expiry` or, if that is `None`, to never. The put then names no value of its own, and it is not
+    /// carried out ([`Unmet`]) if the key has no value, or if the change is none of these.
+    pub retimes: Option<Retimes>,
+}
+
+/// Which changes of a value's expiry are made. A value that never expires counts as one that expires later than all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum Retimes {
+    /// Each one.
+    Any = 0,
+    /// `NX`: that of a value that never expires.
+    NeverExpires = 1,
+    /// `XX`: that of a value that expires at some time.
+    Expires = 2,
+    /// `GT`: one to a later time.
+    Later = 3,
+    /// `LT`: one to an earlier time.
+    Earlier = 4,
+    /// `XX LT`: one to an earlier time, of a value that expires at some time.
+    ExpiresAndEarlier = 5,
+}
+
+impl Retimes {
+    /// All of them.
+    pub const ALL: [Retimes; 6] = [
+        Retimes::Any,
+        Retimes::NeverExpires,
+        Retimes::Expires,
+        Retimes::Later,
+        Retimes::Earlier,
+        Retimes::ExpiresAndEarlier,
+    ];
+
+    /// Whether a change is made. `before`, `after`: when the value expires without it and with it; `None`: never. If a value never
+    /// expires, a change to never is no change.
+    pub fn holds(self, before: Option<Micros>, after: Option<Micros>) -> bool {
+        let time = |until: Option<Micros>| until.unwrap_or(Micros::MAX);
+        let is_change = before.is_some() || after.is_some();
+        is_change
+            && match self {
+                Retimes::Any => true,
+                Retimes::NeverExpires => before.is_none(),
+                Retimes::Expires => before.is_some(),
+                Retimes::Later => time(after) > time(before),
+                Retimes::Earlier => time(after) < time(before),
+                Retimes::ExpiresAndEarlier => before.is_some() && time(after) < time(before),
+            }
+    }
 }
 
 /// What must be true of a key when a put takes effect. It is tested when the put is ordered among the other writes of the key, and not before: of two
@@ -114,6 +163,8 @@ pub(crate) struct PutOptionsRecord {
     replaces: Option<Bytes>,
     #[prost(oneof = "ComputeRecord", tags = "9, 10, 11, 12")]
     computes: Option<ComputeRecord>,
+    #[prost(enumeration = "Retimes", optional, tag = "13")]
+    retimes: Option<i32>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -231,6 +282,7 @@ impl From<&PutOptions> for PutOptionsRecord {
                 out.freeze()
             }),
             computes: options.computes.as_ref().map(ComputeRecord::from),
+            retimes: options.retimes.map(i32::from),
         }
     }
 }
@@ -251,6 +303,13 @@ impl PutOptionsRecord {
             expiry,
             returns_previous: self.returns_previous,
             computes: self.computes.map(ComputeRecord::compute).transpose()?,
+            retimes: match self.retimes.map(Retimes::try_from) {
+                None => None,
+                Some(Ok(retimes)) => Some(retimes),
+                Some(Err(unknown)) => {
+                    return Err(format!("a change of an expiry of an unknown kind, {}", unknown.0));
+                }
+            },
             replaces: match self.replaces.map(Vector::decode) {
                 None => None,
                 Some(context) => Some(context.map_err(|error| error.found)?),

@@ -1,4 +1,4 @@
-use crate::{Hlc, Level, Micros, ReplicaId, ReplicaSet, ServerId, Vector, VersionId, Wanted};
+use crate::{Hlc, Label, Level, Micros, Rank, ReplicaId, ReplicaSet, ServerId, Vector, VersionId, Wanted};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Receipt {
     pub given: Level,
     /// The version that was read or written; `None` if the key has none.
     pub version: Option<VersionId>,
+    /// The version that wrote the value, if `version` has only changed its expiry: see [`Rank`].
+    pub base: Option<VersionId>,
     /// The replica that answered; the last one, for an answer put together from several.
     pub server: ServerId,
     /// How the operation reached it.
@@ -167,11 +169,21 @@ pub struct Hidden {
 }
 
 impl Hidden {
+    /// Counts one more version.
+    pub fn add(&mut self, version: VersionId) {
+        let newest = Some(version);
+        *self = self.and(Hidden { versions: 1, newest });
+    }
+
     /// These and `other`: the numbers are added, and the newer version is kept.
     fn and(self, other: Hidden) -> Hidden {
         Hidden {
             versions: self.versions.saturating_add(other.versions),
-            newest: self.newest.max(other.newest),
+            newest: self
+                .newest
+                .into_iter()
+                .chain(other.newest)
+                .max_by_key(|newest| newest.stamp()),
         }
     }
 }
@@ -228,6 +240,21 @@ impl Proof {
 }
 
 impl Receipt {
+    /// The same receipt, of this version of the key; `None` if the key has none.
+    pub fn of(self, version: Option<Label>) -> Receipt {
+        Receipt {
+            version: version.map(|version| version.id),
+            base: version.and_then(|version| version.base),
+            until: version.and_then(|version| version.until),
+            ..self
+        }
+    }
+
+    /// The place of the version in the order of its key's versions; `None` if the key has none.
+    pub fn rank(&self) -> Option<Rank> {
+        self.version.map(|version| Rank::new(self.base, version))
+    }
+
     /// What the proven staleness covers: the writes that at least this many replicas had acknowledged.
     pub fn covers(&self) -> usize {
         match &self.proof {

@@ -32,14 +32,16 @@ impl Siblings {
     /// cover it: else the other one knows of a version that has replaced it.
     pub fn merge(&mut self, other: &Siblings) {
         let has = |one: &Siblings, id| one.versions.iter().any(|(held, _)| *held == id);
-        let mut versions: BTreeMap<Reverse<VersionId>, Option<Bytes>> = BTreeMap::new();
+        let mut versions: BTreeMap<_, (VersionId, Option<Bytes>)> = BTreeMap::new();
         for (one, another) in [(&*self, other), (other, &*self)] {
             let is_left = |id| has(another, id) || !another.context.covers_id(id);
             let left = one.versions.iter().filter(|(id, _)| is_left(*id));
-            versions.extend(left.map(|(id, value)| (Reverse(*id), value.clone())));
+            versions.extend(left.map(|(id, value)| (Reverse(id.stamp()), (*id, value.clone()))));
         }
-        let versions = versions.into_iter().map(|(Reverse(id), value)| (id, value));
-        *self = Siblings::new(self.context.clone().merged(&other.context), versions);
+        *self = Siblings::new(
+            self.context.clone().merged(&other.context),
+            versions.into_values(),
+        );
     }
 }
 

@@ -1,15 +1,86 @@
 use crate::{BadFrame, Content, Hlc, Key, Micros, ReplicaId, ReplicaSet, Wire};
 use bytes::Bytes;
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
-/// The name of a version: when it was stamped, and by which replica. Newer is greater; two writes at two replicas in the
-/// same tick are ordered by replica, the same way everywhere.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+/// The name of a version: when it was stamped, and by which replica. Names have no order: versions of a key are ordered by their [`Rank`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct VersionId {
     /// The writer's hybrid logical clock.
     pub at: Hlc,
     /// The replica that took the write.
     pub replica: ReplicaId,
+}
+
+/// The place of a version in the order of its key's versions, the same at every replica. Newer is greater.
+///
+/// The *base* of a version is the version that wrote its value: itself, or the one whose expiry it changes. Versions are ordered by their bases first, by
+/// time and then by replica. Versions of one base are ordered by their own time and replica.
+///
+/// So a change of expiry never wins over a value that it did not know, even if it was stamped later:
+///
+/// ```text
+///   site a: SET x 1 @5 ---- arrives at b ---- SET x 2 @7              (base 7)
+///   site b:                        EXPIRE x @9, of the value 1        (base 5)
+///   order at every site:   5, 9 (5), 7:   x is 2, and does not expire
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Rank {
+    /// The version that wrote the value.
+    pub base: VersionId,
+    /// The version.
+    pub id: VersionId,
+}
+
+impl Rank {
+    /// The rank of a version that is its own base.
+    pub fn of(id: VersionId) -> Rank {
+        Rank { base: id, id }
+    }
+
+    /// The rank of a version, with its base if that is another one.
+    pub fn new(base: Option<VersionId>, id: VersionId) -> Rank {
+        Rank {
+            base: base.unwrap_or(id),
+            id,
+        }
+    }
+
+    /// The base, if it is another version.
+    pub fn other_base(self) -> Option<VersionId> {
+        (self.base != self.id).then_some(self.base)
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Rank) -> Ordering {
+        let key = |rank: &Rank| {
+            let Rank { base, id } = rank;
+            (base.stamp(), id.stamp())
+        };
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Rank) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.other_base() {
+            None => self.id.fmt(f),
+            Some(base) => write!(f, "{} of {base}", self.id),
+        }
+    }
+}
+
+impl VersionId {
+    /// When it was stamped, to sort versions by. That is not their order if the expiry of some was changed: see [`Rank`].
+    pub fn stamp(self) -> (Hlc, ReplicaId) {
+        (self.at, self.replica)
+    }
 }
 
 impl fmt::Debug for VersionId {
@@ -43,12 +114,40 @@ impl Meta for () {}
 /// One version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version<M> {
-    /// Its place in the order of versions.
+    /// Its name.
     pub id: VersionId,
     /// The value, or that there is none.
     pub content: Content,
     /// What the protocol keeps with each version.
     pub meta: M,
+}
+
+/// What a receipt says of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label {
+    /// Its name.
+    pub id: VersionId,
+    /// The version that wrote the value, if this one has changed its expiry.
+    pub base: Option<VersionId>,
+    /// When its value expires.
+    pub until: Option<Micros>,
+}
+
+impl<M> Version<M> {
+    /// Its place in the order of its key's versions.
+    #[inline]
+    pub fn rank(&self) -> Rank {
+        Rank::new(self.content.base(), self.id)
+    }
+
+    /// What a receipt says of it.
+    pub fn label(&self) -> Label {
+        Label {
+            id: self.id,
+            base: self.content.base(),
+            until: self.content.until(),
+        }
+    }
 }
 
 impl<M: Meta> Version<M> {
@@ -67,8 +166,8 @@ impl<M: Meta> Version<M> {
     }
 
     /// From when on no reader sees a value, if there is such a time: when a delete was stamped, or when a value expires, if that is later than its stamp. A
-    /// version may be forgotten once all replicas have shown everything up to this time: then no reader's clock is before it, and no older version of the
-    /// key can arrive.
+    /// version may be forgotten once all replicas have shown everything up to this time: then no reader's clock is before it. And no version may arrive any more that
+    /// is older in the order of versions, whenever it was stamped ([`crate::Protocol::settled`]).
     pub fn gone_at(&self) -> Option<Hlc> {
         match self.content.until() {
             Some(until) => Some(Hlc::from_wall(until).max(self.id.at)),
@@ -92,6 +191,59 @@ pub struct VersionRecord {
     /// When the value expires, in microseconds since 1970.
     #[prost(uint64, optional, tag = "4")]
     until: Option<u64>,
+    /// The version that wrote the value, if this one changed its expiry.
+    #[prost(message, optional, tag = "5")]
+    base: Option<VersionIdRecord>,
+}
+
+/// The encoding of a version's name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct VersionIdRecord {
+    #[prost(fixed64, tag = "1")]
+    at: u64,
+    #[prost(uint32, tag = "2")]
+    replica: u32,
+}
+
+impl From<VersionId> for VersionIdRecord {
+    fn from(id: VersionId) -> VersionIdRecord {
+        VersionIdRecord {
+            at: id.at.0,
+            replica: u32::from(id.replica.0),
+        }
+    }
+}
+
+impl VersionId {
+    /// Checks that the version of this name can be the base of another one: it must be older. Otherwise a replica could not stamp a new value above it.
+    ///
+    /// # Errors
+    /// If it is not older.
+    pub fn check_base_of(self, id: VersionId) -> Result<(), BadFrame> {
+        match self.at > Hlc::ZERO && self.stamp() < id.stamp() {
+            true => Ok(()),
+            false => Err(BadFrame::new(
+                "a version that is newer than the one whose expiry it changes",
+                format!("version {id}, and {self}"),
+            )),
+        }
+    }
+}
+
+impl VersionIdRecord {
+    /// The name.
+    ///
+    /// # Errors
+    /// If no partition has such a replica.
+    pub fn id(self) -> Result<VersionId, BadFrame> {
+        match self.replica >= u32::from(ReplicaSet::MAX) {
+            true => Err(BadFrame::replica(self.replica)),
+            false => Ok(VersionId {
+                at: Hlc(self.at),
+                replica: ReplicaId(self.replica as u16),
+            }),
+        }
+    }
 }
 
 impl VersionRecord {
@@ -105,6 +257,9 @@ impl VersionRecord {
             until: version
                 .and_then(|version| version.content.until())
                 .map(|until| until.0),
+            base: version
+                .and_then(|version| version.content.base())
+                .map(VersionIdRecord::from),
         }
     }
 
@@ -115,9 +270,10 @@ impl VersionRecord {
             replica: ReplicaId(self.replica as u16),
         };
         let until = self.until.map(Micros);
+        let base = self.base.and_then(|base| base.id().ok());
         let content = self
             .value
-            .map_or(Content::DELETE, |value| Content::new(value, until));
+            .map_or(Content::DELETE, |value| Content::with_base(value, until, base));
         (self.at > 0).then_some(Version {
             id,
             content,
@@ -128,15 +284,20 @@ impl VersionRecord {
     /// Checks what came from outside: see [`crate::Record::check`].
     ///
     /// # Errors
-    /// If no partition has such a replica, or a delete expires.
+    /// If no partition has such a replica, a delete has an expiry, or the version that wrote the value is not older.
     pub fn check(&self) -> Result<(), String> {
         if self.replica >= u32::from(ReplicaSet::MAX) {
             return Err(format!("a version of replica {}", self.replica));
         }
-        match self.value.is_none() && self.until.is_some() {
-            true => Err("a delete that expires".to_string()),
-            false => Ok(()),
+        if self.value.is_none() && (self.until.is_some() || self.base.is_some()) {
+            return Err("a delete with an expiry".to_string());
         }
+        let id = VersionId {
+            at: Hlc(self.at),
+            replica: ReplicaId(self.replica as u16),
+        };
+        let checked = self.base.map_or(Ok(()), |base| base.id()?.check_base_of(id));
+        checked.map_err(|error| error.found)
     }
 
     /// When it was stamped: see [`crate::Wire::newest`].
@@ -165,6 +326,14 @@ pub struct Chain<M> {
     older: Option<Box<Vec<Version<M>>>>,
 }
 
+/// The place of a version among others that are in order. Its rank is not known: it is first looked for as its own base, as most versions are, and then among
+/// those that have another base.
+fn place_of<M: Meta>(versions: &[Version<M>], id: VersionId) -> Option<usize> {
+    let own = versions.binary_search_by(|held| held.rank().cmp(&Rank::of(id)));
+    own.ok()
+        .or_else(|| versions.iter().position(|held| held.id == id))
+}
+
 /// The initial room for older versions: there are usually this many before they are collected.
 const FEW: usize = 3;
 
@@ -184,8 +353,8 @@ impl<M: Meta> Chain<M> {
         let mut older: Vec<Version<M>> = versions.collect();
         older.reverse();
         debug_assert!(
-            older.is_sorted_by(|before, after| before.id < after.id)
-                && older.last().is_none_or(|second| second.id < newest.id),
+            older.is_sorted_by(|before, after| before.rank() < after.rank())
+                && older.last().is_none_or(|second| second.rank() < newest.rank()),
             "newest first"
         );
         Some(Chain {
@@ -201,8 +370,17 @@ impl<M: Meta> Chain<M> {
 
     /// Whether a version is in the chain.
     pub fn holds(&self, id: VersionId) -> bool {
-        let find = |older: &Vec<Version<M>>| older.binary_search_by(|held| held.id.cmp(&id)).is_ok();
-        self.newest.id == id || self.older.as_deref().is_some_and(find)
+        self.newest.id == id
+            || self
+                .older
+                .as_deref()
+                .is_some_and(|older| place_of(older, id).is_some())
+    }
+
+    /// Whether a version of this rank is in the chain: faster than [`Chain::holds`] if it is not.
+    pub fn holds_rank(&self, rank: Rank) -> bool {
+        let find = |older: &Vec<Version<M>>| older.binary_search_by_key(&rank, Version::rank).is_ok();
+        self.newest.rank() == rank || self.older.as_deref().is_some_and(find)
     }
 
     /// All versions, newest first.
@@ -242,7 +420,7 @@ impl<M: Meta> Chain<M> {
         if self.covers(version.id) {
             return false;
         }
-        let is_replaced = |held: &Version<M>| held.id < version.id && version.meta.replaces(held.id);
+        let is_replaced = |held: &Version<M>| held.rank() < version.rank() && version.meta.replaces(held.id);
         if let Some(older) = &mut self.older {
             older.retain(|held| !is_replaced(held));
         }
@@ -264,7 +442,8 @@ impl<M: Meta> Chain<M> {
     }
 
     fn insert_in_place(&mut self, version: Version<M>) -> bool {
-        if version.id > self.newest.id {
+        let rank = version.rank();
+        if rank > self.newest.rank() {
             let previous = std::mem::replace(&mut self.newest, version);
             // Most chains have one older version for a while, and some have thousands.
             self.older
@@ -276,7 +455,7 @@ impl<M: Meta> Chain<M> {
             return false;
         }
         let older = self.older.get_or_insert_default();
-        match older.binary_search_by(|held| held.id.cmp(&version.id)) {
+        match older.binary_search_by(|held| held.rank().cmp(&rank)) {
             Ok(_) => false,
             Err(place) => {
                 older.insert(place, version);
@@ -292,7 +471,7 @@ impl<M: Meta> Chain<M> {
         let removed = if self.newest.id == id {
             std::mem::replace(&mut self.newest, older.pop()?)
         } else {
-            let place = older.binary_search_by(|held| held.id.cmp(&id)).ok()?;
+            let place = place_of(older, id)?;
             older.remove(place)
         };
         self.shrink();
@@ -306,6 +485,9 @@ impl<M: Meta> Chain<M> {
 
     /// Drops the versions that no request may read any more: all that are older than the newest `covered` version. Returns the number of versions
     /// that were dropped.
+    ///
+    /// A version that changes an expiry may have been stamped later than a version that is newer than it. It stays until it is `covered` itself: a protocol
+    /// that goes by timestamps would not know that it was here.
     ///
     /// Of siblings each is current. There, if the newest version is covered, older deletes are dropped: what they have replaced does not come back, and the
     /// newest version is not taken back.
@@ -321,17 +503,20 @@ impl<M: Meta> Chain<M> {
             self.shrink();
             return before - self.len();
         }
-        let Some(keep) = self.iter().position(covered).map(|place| place + 1) else {
+        let Some(keep) = self.iter().position(&covered).map(|place| place + 1) else {
             return 0;
         };
-        let gone = self.len() - keep;
-        if gone > 0
-            && let Some(older) = &mut self.older
-        {
-            older.drain(..gone);
+        let before = self.len();
+        if let Some(older) = &mut self.older {
+            let below = before - keep;
+            let mut place = 0;
+            older.retain(|version| {
+                place += 1;
+                place > below || version.content.base().is_some() && !covered(version)
+            });
         }
         self.shrink();
-        gone
+        before - self.len()
     }
 }
 

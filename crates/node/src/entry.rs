@@ -1,7 +1,9 @@
 //! A version with its key, as it is stored in the log and sent in streams: encoded once for both.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{BadFrame, Content, Hlc, Key, Meta, Micros, ReplicaSet, Topology, Version, VersionId};
+use turnbuckle_core::{
+    BadFrame, Content, Hlc, Key, Meta, Micros, Topology, Version, VersionId, VersionIdRecord,
+};
 use turnbuckle_replication::{check_time, replica_number};
 
 /// Counts of versions that were stamped, deletes included. A version is counted at the site where it was written, not where it arrives. If
@@ -39,6 +41,9 @@ struct EntryFrame {
     /// When the value expires, in microseconds since 1970.
     #[prost(uint64, optional, tag = "6")]
     until: Option<u64>,
+    /// The version that wrote the value, if this one changed its expiry.
+    #[prost(message, optional, tag = "7")]
+    base: Option<VersionIdRecord>,
 }
 
 /// The key and value of an encoded entry, shortened, as text.
@@ -75,20 +80,22 @@ pub(crate) fn encode_and_count<M: Meta>(
         value: version.content.stored().cloned(),
         meta,
         until: version.content.until().map(|until| until.0),
+        base: version.content.base().map(VersionIdRecord::from),
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()
 }
 
-/// The newest timestamp that a version names: its own, or one that its meta depends on.
+/// The newest timestamp that a version names: its own, that of its base, or one that its meta depends on.
 pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
-    version.id.at.max(version.meta.newest())
+    let base = version.rank().base;
+    version.id.at.max(base.at).max(version.meta.newest())
 }
 
 /// Decodes an entry.
 ///
 /// # Errors
-/// If it does not decode, names a site that the cluster does not have, or says that a delete expires.
+/// If it does not decode, names a site that the cluster does not have, gives a delete an expiry, or changes the expiry of a version that is not older.
 pub(crate) fn decode_entry<M: Meta>(
     bytes: Bytes,
     topology: &Topology,
@@ -99,11 +106,14 @@ pub(crate) fn decode_entry<M: Meta>(
         replica: replica_number(frame.replica)?,
     };
     let meta = M::decode(frame.meta)?;
-    topology.check_replicas(meta.replicas().union(ReplicaSet::one(id.replica)))?;
-    let content = match (frame.value, frame.until) {
-        (Some(value), until) => Content::new(value, until.map(Micros)),
-        (None, None) => Content::DELETE,
-        (None, Some(_)) => return Err(BadFrame::new("an entry", "a delete that expires")),
+    let base = frame.base.map(VersionIdRecord::id).transpose()?;
+    base.map_or(Ok(()), |base| base.check_base_of(id))?;
+    let replicas = [id].into_iter().chain(base).map(|id| id.replica);
+    topology.check_replicas(meta.replicas().union(replicas.collect()))?;
+    let content = match (frame.value, frame.until, base) {
+        (Some(value), until, base) => Content::with_base(value, until.map(Micros), base),
+        (None, None, None) => Content::DELETE,
+        (None, ..) => return Err(BadFrame::new("an entry", "a delete with an expiry")),
     };
     let version = Version { id, content, meta };
     version.check()?;

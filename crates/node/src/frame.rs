@@ -17,7 +17,7 @@ use turnbuckle_replication::{
 };
 
 /// The version of these frames. A peer with another version is refused in the handshake.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 
 /// The largest frame that one node sends to another, in bytes without the length in front. A larger one is refused. The values that a
 /// client may write are far smaller: a write, an answer and a stream entry carry one value and its dependencies.
@@ -140,6 +140,10 @@ pub(crate) struct ReceiptFrame {
     regional: Option<RegionalFrame>,
     #[prost(uint64, optional, tag = "14")]
     until_us: Option<u64>,
+    #[prost(fixed64, optional, tag = "15")]
+    base_at: Option<u64>,
+    #[prost(uint32, tag = "16")]
+    base_site: u32,
 }
 
 /// What the replica of a regional keyspace had that answered.
@@ -447,6 +451,8 @@ impl From<&Receipt> for ReceiptFrame {
             clock_bound_us: receipt.clock_bound.0,
             siblings: receipt.siblings,
             until_us: receipt.until.map(|until| until.0),
+            base_at: receipt.base.map(|id| id.at.0),
+            base_site: receipt.base.map_or(0, |id| id.replica.0.into()),
             quorum: match &receipt.proof {
                 Proof::Quorum(quorum) => Some(quorum.into()),
                 _ => None,
@@ -508,6 +514,7 @@ impl ReceiptFrame {
             asked: level(&self.asked)?.into(),
             given: level(&self.given)?,
             version: version(self.version_at, self.version_site)?,
+            base: version(self.base_at, self.base_site)?,
             server,
             route: Route::Forwarded,
             waited: Micros(self.waited_us),
@@ -558,6 +565,11 @@ mod tests {
             let altered = [
                 ReceiptFrame {
                     version_site: replica,
+                    ..receipt.clone()
+                },
+                ReceiptFrame {
+                    base_at: Some(at),
+                    base_site: replica,
                     ..receipt.clone()
                 },
                 ReceiptFrame {

@@ -57,6 +57,7 @@ impl Backend for Map {
                 at: Hlc(1),
                 replica: turnbuckle_core::ReplicaId(0),
             }),
+            base: None,
             server: ServerId::default(),
             route: Route::Local,
             waited: Micros(0),

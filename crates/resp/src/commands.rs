@@ -24,9 +24,11 @@ mod dbsize;
 mod del;
 mod echo;
 mod exists;
+mod expire;
 mod flushdb;
 mod get;
 mod getdel;
+mod getex;
 mod getrange;
 mod getset;
 mod hello;
@@ -200,11 +202,14 @@ pub(crate) static COMMANDS: &[Spec] = &[
     echo::ECHO,
     transaction::EXEC,
     exists::EXISTS,
+    expire::EXPIRE,
+    expire::EXPIREAT,
     ttl::EXPIRETIME,
     flushdb::FLUSHDB,
     get::GET,
     bits::GETBIT,
     getdel::GETDEL,
+    getex::GETEX,
     getrange::GETRANGE,
     getset::GETSET,
     hello::HELLO,
@@ -222,6 +227,9 @@ pub(crate) static COMMANDS: &[Spec] = &[
     msetnx::MSETNX,
     transaction::MULTI,
     object::OBJECT,
+    expire::PERSIST,
+    expire::PEXPIRE,
+    expire::PEXPIREAT,
     ttl::PEXPIRETIME,
     ping::PING,
     setex::PSETEX,

@@ -3,7 +3,7 @@ use crate::{Backend, Writer};
 use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId};
 
 /// How many fields a receipt has, and how many more one of a causal, a quorum, a consensus or a regional keyspace has. One about a value that expires has one
-/// more.
+/// more, and so has one about a version that has changed the expiry of another one.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 const QUORUM_FIELDS: usize = 6;
@@ -18,7 +18,7 @@ fn fields(receipt: &Receipt) -> usize {
         Proof::Consensus(_) => CONSENSUS_FIELDS,
         Proof::Regional(_) => REGIONAL_FIELDS,
     };
-    FIELDS + usize::from(receipt.until.is_some()) + of_family
+    FIELDS + usize::from(receipt.until.is_some()) + usize::from(receipt.base.is_some()) + of_family
 }
 
 /// Writes a receipt as a map.
@@ -71,6 +71,9 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     if let Some(until) = receipt.until {
         writer.bulk(b"until_us");
         writer.integer(micros(until));
+    }
+    if let Some(base) = receipt.base {
+        text(writer, "base", &name(base));
     }
     match &receipt.proof {
         Proof::Plain => {}

@@ -40,9 +40,9 @@ impl Refusal {
     }
 
     /// A time that is not valid, in the words of Redis.
-    pub(crate) fn invalid_expire_time(command: &str, max: i64) -> Refusal {
+    pub(crate) fn invalid_expire_time(command: &str, min: i64, max: i64) -> Refusal {
         Refusal::err(format_args!(
-            "invalid expire time in '{command}' command; expected a number from 1 to {max}"
+            "invalid expire time in '{command}' command; expected a number from {min} to {max}"
         ))
     }
 

@@ -50,11 +50,12 @@ macro_rules! anomalies {
 
 impl Anomaly {
     /// All anomalies: first those that one client sees, then those that several see, then what no client may ever see.
-    pub const ALL: [Anomaly; 16] = anomalies!(
+    pub const ALL: [Anomaly; 17] = anomalies!(
         "stale_read"
         "reads_go_back"
         "own_write_missing"
         "expired_key_comes_back"
+        "old_value_revived_by_expire"
         "writes_out_of_order"
         "answer_before_question"
         "comment_before_post"

@@ -59,6 +59,7 @@ impl Record {
                 let computes = options.as_ref().and_then(|options| options.computes.as_ref());
                 let words = match value {
                     None if computes.is_some() => format!("compute {key}"),
+                    None if self.operation.retimes().is_some() => format!("change the expiry of {key}"),
                     None => format!("delete {key}"),
                     Some(value) => format!("put {key} {}", short(value)),
                 };
@@ -108,7 +109,8 @@ impl Record {
 
     /// Whether it deletes a key.
     pub fn is_delete(&self) -> bool {
-        matches!(self.operation, Operation::Put { value: None, .. }) && !self.operation.computes()
+        let is_empty = matches!(self.operation, Operation::Put { value: None, .. });
+        is_empty && !self.operation.computes() && self.operation.retimes().is_none()
     }
 }
 

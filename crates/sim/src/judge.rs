@@ -86,8 +86,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Hlc, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Receipt, ReplicaId,
-    ServerId, SiteId, Topology, VersionId,
+    Answer, Failure, Hlc, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Rank, Receipt, ReplicaId,
+    ServerId, SiteId, Topology,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -99,6 +99,7 @@ mod key;
 mod ledgers;
 mod needs;
 mod pasts;
+mod retimes;
 mod siblings;
 #[cfg(test)]
 mod tests;
@@ -192,7 +193,7 @@ pub struct Judge {
     losses: BTreeMap<ServerId, Vec<Loss>>,
     last_loss: Micros,
     /// Versions that were lost where they were stamped, and that other replicas have.
-    spared: BTreeSet<(Key, VersionId)>,
+    spared: BTreeSet<(Key, Rank)>,
     /// The number of answers that were looked at.
     number: u64,
     answers: Judged,
@@ -234,7 +235,7 @@ struct Written {
 #[derive(Clone, Copy)]
 enum Value {
     /// Written once. The version, if it is known.
-    Once(Option<VersionId>),
+    Once(Option<Rank>),
     /// Written more than once: the value does not tell its version.
     Often,
     /// Its only writer was told that it was certainly not written.
@@ -268,7 +269,7 @@ struct Seen {
     /// Whether the claim is true only if clocks keep their bounds.
     rests_on_clocks: bool,
     /// Set if the replica has this version, stamped by a clock that is visibly beyond its bound.
-    ahead: Option<VersionId>,
+    ahead: Option<Rank>,
     /// Whether it counts as an answer. An acknowledged write shows only itself.
     is_answer: bool,
     /// Whether the receipt says that there are siblings.
@@ -408,11 +409,15 @@ impl Judge {
         if let Some(writes) = &mut self.siblings {
             writes.asked(id, client, key, options.as_deref());
         }
+        let is_retime = operation.retimes().is_some();
         let gone_from = match value {
-            None => Some(now),
-            Some(_) => self.gone_from(options.as_deref(), now),
+            None if !is_retime => Some(now),
+            _ => self.gone_from(options.as_deref(), now),
         };
         let of_key = self.keys.entry(key.clone()).or_default();
+        if is_retime {
+            of_key.open_retimes.insert(id);
+        }
         if let Some(gone_from) = gone_from {
             of_key.open_deletes.insert(
                 id,
@@ -441,13 +446,7 @@ impl Judge {
     }
 
     /// `ahead` is the version of the key that the answering replica has, if its stamp is visibly from a clock beyond its bound.
-    pub(crate) fn returned(
-        &mut self,
-        id: OperationId,
-        record: &Record,
-        site: SiteId,
-        ahead: Option<VersionId>,
-    ) {
+    pub(crate) fn returned(&mut self, id: OperationId, record: &Record, site: SiteId, ahead: Option<Rank>) {
         let Some((at, (answer, receipt))) = record.returned.as_ref().filter(|_| !self.sleeps) else {
             return;
         };
@@ -476,6 +475,12 @@ impl Judge {
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
                 self.told(seen, record, answer, receipt);
             }
+            (Operation::Put { key, .. }, Answer::Written { .. }, Some(receipt))
+                if record.operation.retimes().is_some() =>
+            {
+                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                self.retimed(seen, record, answer, receipt);
+            }
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
                 self.check_condition(id, record, true, *existed, None);
                 self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
@@ -496,12 +501,12 @@ impl Judge {
                     ahead,
                     ..self.seen(id, record, 0, key, receipt.server, receipt, *at)
                 };
-                match (value, receipt.version) {
+                match (value, receipt.rank()) {
                     (Some(value), version) => {
                         if let Some(version) = version {
                             self.note_until(key, version, receipt.until, *at);
                         }
-                        self.check_not_expired(&seen, value, receipt.until);
+                        self.check_not_expired(&seen, value, version);
                         self.value_read(seen, value, version);
                     }
                     (None, Some(version)) => self.nothing_read(seen, version, receipt.until),
@@ -555,7 +560,7 @@ impl Judge {
     }
 
     /// Nothing was read, and the receipt names a delete, or a version that has expired.
-    fn nothing_read(&mut self, seen: Seen, version: VersionId, until: Option<Micros>) {
+    fn nothing_read(&mut self, seen: Seen, version: Rank, until: Option<Micros>) {
         self.note_until(&seen.key, version, until, seen.over);
         match until {
             Some(until) => self.check_expired(&seen, version, until),
@@ -645,9 +650,8 @@ impl Judge {
         at: Micros,
     ) {
         let seen = self.seen(id, record, 0, key, receipt.server, receipt, at);
-        let of_key = self.keys.entry(key.clone()).or_default();
-        of_key.open_deletes.remove(&id);
-        match (value, existed, receipt.version) {
+        self.close(id, key);
+        match (value, existed, receipt.rank()) {
             (None, false, _) if record.replaced_nothing() => {}
             // A delete of a key without a value writes nothing.
             (None, false, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
@@ -691,7 +695,7 @@ impl Judge {
 
     /// A write that a replica acknowledges must be newer than those that it had acknowledged before the write was asked for. Otherwise the
     /// older one wins.
-    fn stamped(&mut self, seen: &Seen, version: VersionId) {
+    fn stamped(&mut self, seen: &Seen, version: Rank) {
         let Some(of_key) = self.keys.get(&seen.key) else {
             return;
         };
@@ -700,7 +704,7 @@ impl Judge {
             return;
         }
         let is_above =
-            |write: &&Acknowledged| write.version.replica == version.replica && write.version > version;
+            |write: &&Acknowledged| write.version.id.replica == version.id.replica && write.version > version;
         let above = before.iter().filter(is_above).map(|write| write.version);
         if let Some(above) = above.filter(|&above| !self.is_lost(&seen.key, above)).max() {
             let words = format!(
@@ -711,9 +715,16 @@ impl Judge {
         }
     }
 
+    /// A write was answered.
+    fn close(&mut self, id: OperationId, key: &Key) {
+        let of_key = self.keys.entry(key.clone()).or_default();
+        of_key.open_deletes.remove(&id);
+        of_key.open_retimes.remove(&id);
+    }
+
     /// A client was told that its write did not happen, and never will.
     fn refused(&mut self, id: OperationId, key: &Key, value: Option<&Bytes>) {
-        self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
+        self.close(id, key);
         let Some(value) = value else {
             return;
         };
@@ -739,20 +750,25 @@ impl Judge {
     // ---- values and versions --------------------------------------------------------------------------------
 
     /// A value was read. A receipt may have named its version.
-    fn value_read(&mut self, seen: Seen, value: &Bytes, version: Option<VersionId>) {
+    fn value_read(&mut self, seen: Seen, value: &Bytes, version: Option<Rank>) {
         if let Some(version) = version {
             self.learn(&seen.key, value, version, seen.over);
         }
         self.check_real(&seen, value);
-        let version = match self.values.get(&(seen.key.clone(), value.clone())) {
+        let base = match self.values.get(&(seen.key.clone(), value.clone())) {
             Some(Written {
                 value: Value::Once(known),
                 ..
             }) => *known,
             _ => version,
         };
-        match version {
-            Some(version) => self.look(seen, Shown::Version(version)),
+        let shown = match (version, base) {
+            (Some(version), Some(base)) if version.base != base.base => Some(Shown::Version(base)),
+            (Some(version), _) => Some(Shown::Version(version)),
+            (None, base) => base.map(Shown::ValueOf),
+        };
+        match shown {
+            Some(shown) => self.look(seen, shown),
             // Its write may be acknowledged later, or be read with a receipt.
             None => {
                 let needs = self.needs(&seen);
@@ -792,8 +808,13 @@ impl Judge {
         self.report(Rule::RealValues, words);
     }
 
-    fn learn(&mut self, key: &Key, value: &Bytes, version: VersionId, now: Micros) {
+    /// This version has this value. The value tells the version that wrote it: those that have changed its expiry since have the same value.
+    fn learn(&mut self, key: &Key, value: &Bytes, version: Rank, now: Micros) {
         let place = (key.clone(), value.clone());
+        let base = Rank::of(version.base);
+        if base != version {
+            self.know(key, version, true, None, now);
+        }
         let mut is_new = false;
         let begun = match self.values.get_mut(&place) {
             Some(Written {
@@ -802,29 +823,29 @@ impl Judge {
                 ..
             }) => {
                 is_new = known.is_none();
-                let first = *known.get_or_insert(version);
+                let first = *known.get_or_insert(base);
                 let begun = *begun;
-                if first != version {
-                    let text = format!("a value of {key} has two versions: {first:?} and {version}");
+                if first != base {
+                    let text = format!("a value of {key} has two versions: {first} and {base}");
                     self.report(Rule::RealValues, text);
                 }
                 Some(begun)
             }
             _ => None,
         };
-        self.know(key, version, true, begun, now);
-        self.learn_past(key, Some(value), version);
+        self.know(key, base, true, begun, now);
+        self.learn_past(key, Some(value), base);
         if is_new {
             let of_key = self.keys.entry(key.clone()).or_default();
             of_key.unknown_values = of_key.unknown_values.saturating_sub(1);
-            of_key.contents.insert(version, value.clone());
+            of_key.contents.insert(base, value.clone());
             for waiting in self.pending.remove(&place).unwrap_or_default() {
-                self.judge(waiting.seen, waiting.needs, Shown::Version(version));
+                self.judge(waiting.seen, waiting.needs, Shown::ValueOf(base));
             }
         }
     }
 
-    fn know(&mut self, key: &Key, version: VersionId, is_value: bool, begun: Option<Micros>, now: Micros) {
+    fn know(&mut self, key: &Key, version: Rank, is_value: bool, begun: Option<Micros>, now: Micros) {
         let of_key = self.keys.entry(key.clone()).or_default();
         of_key.know(version, is_value, begun, now);
         let is_both = of_key.values.contains_key(&version) && of_key.deletes.contains_key(&version);
@@ -835,8 +856,8 @@ impl Judge {
         }
     }
 
-    /// The version of a value, if it is known.
-    pub(crate) fn version_of(&self, key: &Key, value: &Bytes) -> Option<VersionId> {
+    /// The version that wrote a value, if it is known.
+    pub(crate) fn version_of(&self, key: &Key, value: &Bytes) -> Option<Rank> {
         match self.values.get(&(key.clone(), value.clone()))?.value {
             Value::Once(version) => version,
             Value::Often | Value::Refused => None,
@@ -844,19 +865,14 @@ impl Judge {
     }
 
     /// The value of a version, if it is known.
-    pub(crate) fn value_of(&self, key: &Key, version: VersionId) -> Option<&Bytes> {
-        let value = self.keys.get(key)?.contents.get(&version)?;
-        (self.version_of(key, value) == Some(version)).then_some(value)
+    pub(crate) fn value_of(&self, key: &Key, version: Rank) -> Option<&Bytes> {
+        let base = Rank::of(version.base);
+        let value = self.keys.get(key)?.contents.get(&base)?;
+        (self.version_of(key, value) == Some(base)).then_some(value)
     }
 
     /// The delete that a read of nothing has seen, if only one is possible.
-    pub(crate) fn delete_seen(
-        &self,
-        id: OperationId,
-        place: u32,
-        key: &Key,
-        over: Micros,
-    ) -> Option<VersionId> {
+    pub(crate) fn delete_seen(&self, id: OperationId, place: u32, key: &Key, over: Micros) -> Option<Rank> {
         let read = *self.nothings.get(&(id, place))?;
         self.keys.get(key)?.only_delete(read, over)
     }
@@ -978,7 +994,7 @@ impl Judge {
         (server, stamping): (ServerId, ServerId),
         now: Micros,
         kept_until: Micros,
-        survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool,
+        survives: impl Fn(ServerId, &Key, Rank, bool) -> bool,
     ) {
         if self.sleeps {
             return;
@@ -987,9 +1003,9 @@ impl Judge {
         for (key, of_key) in &self.keys {
             for version in of_key
                 .versions()
-                .filter(|version| version.replica == stamping.replica())
+                .filter(|version| version.id.replica == stamping.replica())
             {
-                let is_its_own = self.server_of(key, version.replica) == stamping;
+                let is_its_own = self.server_of(key, version.id.replica) == stamping;
                 // What was lost before does not come back through what a peer has heard since.
                 let is_deleted = of_key.is_deleted(version, now);
                 if is_its_own && !self.is_lost(key, version) && survives(stamping, key, version, is_deleted) {
@@ -1009,7 +1025,7 @@ impl Judge {
     pub(crate) fn look_at_spared(
         &mut self,
         now: Micros,
-        survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool,
+        survives: impl Fn(ServerId, &Key, Rank, bool) -> bool,
     ) {
         let mut spared = std::mem::take(&mut self.spared);
         spared.retain(|(key, version)| {
@@ -1017,18 +1033,18 @@ impl Judge {
                 .keys
                 .get(key)
                 .is_some_and(|of_key| of_key.is_deleted(*version, now));
-            survives(self.server_of(key, version.replica), key, *version, is_deleted)
+            survives(self.server_of(key, version.id.replica), key, *version, is_deleted)
         });
         self.spared = spared;
     }
 
     /// Whether a power loss may have taken a version where it was stamped: it was known only after the last sync.
-    fn is_lost(&self, key: &Key, version: VersionId) -> bool {
+    fn is_lost(&self, key: &Key, version: Rank) -> bool {
         if !self.spared.is_empty() && self.spared.contains(&(key.clone(), version)) {
             return false;
         }
         let known = || self.keys.get(key)?.known(version);
-        let Some(losses) = self.losses.get(&self.server_of(key, version.replica)) else {
+        let Some(losses) = self.losses.get(&self.server_of(key, version.id.replica)) else {
             return false;
         };
         known().is_some_and(|known| {
@@ -1038,7 +1054,7 @@ impl Judge {
     }
 
     /// All versions that a power loss may have taken, and whether each is a delete.
-    pub(crate) fn lost_versions(&self) -> impl Iterator<Item = (&Key, VersionId, bool)> {
+    pub(crate) fn lost_versions(&self) -> impl Iterator<Item = (&Key, Rank, bool)> {
         let all = self.keys.iter().flat_map(|(key, of_key)| {
             let values = of_key.values.keys().map(move |&version| (key, version, false));
             let deletes = of_key.deletes.keys().map(move |&version| (key, version, true));
@@ -1050,13 +1066,13 @@ impl Judge {
     // ---- the end --------------------------------------------------------------------------------------------
 
     /// In the end: the version of a key that a site has.
-    pub(crate) fn ends_with(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
+    pub(crate) fn ends_with(&mut self, site: &str, key: &Key, version: Option<Rank>) {
         let Some(of_key) = self.keys.get(key).filter(|_| !self.is_computed(key)) else {
             return;
         };
         let shown = version.map_or(Shown::Nothing { is_forgotten: true }, Shown::Version);
         // A replica has shown it and has not lost power since.
-        let is_kept = |version: VersionId| of_key.shown.values().any(|shown| shown.contains_key(&version));
+        let is_kept = |version: Rank| of_key.shown.values().any(|shown| shown.contains_key(&version));
         let missing = of_key.acknowledged.iter().filter(|write| {
             of_key.is_met(shown, Some(Floor::at_least(write.version))) == Met::No
                 && (!self.is_lost(key, write.version) || is_kept(write.version))
@@ -1080,6 +1096,6 @@ impl Judge {
     }
 }
 
-fn name(version: Option<VersionId>) -> String {
+fn name(version: Option<Rank>) -> String {
     version.map_or("nothing".to_string(), |version| format!("version {version}"))
 }

@@ -26,8 +26,8 @@ use std::{
     str::FromStr,
 };
 use turnbuckle_core::{
-    Answer, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Session, SiteId, Topology,
-    Vector, VersionId, Wanted,
+    Answer, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session, SiteId,
+    Topology, Vector, VersionId, Wanted,
 };
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
@@ -158,6 +158,9 @@ pub struct Mixed {
     /// that.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub expires: u64,
+    /// The percentage of writes that only change when a value expires. Only for protocols that take that.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    pub retimes: u64,
     /// The percentage of operations on one key, which all clients share.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub hot: u64,
@@ -194,6 +197,7 @@ impl Default for Mixed {
             careless: 0,
             fresh: 0,
             expires: 0,
+            retimes: 0,
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
@@ -712,6 +716,10 @@ impl Clients {
         };
         let write = self.load.write;
         if self.random.percent(mixed.writes) {
+            if mixed.retimes > 0 && self.random.percent(mixed.retimes) {
+                let key = key(&mut self.random);
+                return Operation::delete(key).with(self.retime(now)).at(write);
+            }
             self.written += 1;
             let padding = self.random.below(mixed.value_bytes) as usize;
             let value = (!self.random.percent(mixed.deletes))
@@ -769,6 +777,25 @@ impl Clients {
             3 => Expiry::At(now + soon),
             4 => Expiry::After(Micros(self.random.of(1..=2_000))),
             _ => Expiry::After(soon),
+        }
+    }
+
+    /// A change of when a value expires: half of them to an hour later or never, so that there are values whose expiry can be changed.
+    fn retime(&mut self, now: Micros) -> PutOptions {
+        let expiry = match self.random.below(4) {
+            0 => None,
+            1 => Some(Expiry::After(Micros::from_millis(3_600_000))),
+            _ => Some(self.expiry(now)).filter(|expiry| *expiry != Expiry::Kept),
+        };
+        let retimes = match self.random.percent(60) {
+            true => Retimes::Any,
+            false => *self.random.pick(&Retimes::ALL),
+        };
+        PutOptions {
+            expiry,
+            retimes: Some(retimes),
+            returns_previous: self.random.percent(30),
+            ..PutOptions::default()
         }
     }
 

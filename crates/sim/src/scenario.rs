@@ -76,7 +76,7 @@ pub struct Outcome {
     pub answers: Judged,
     /// How many receipts' claims of staleness were judged.
     pub claims: Judged,
-    /// How many reads of values that expire were judged by when these expire.
+    /// How many reads of values that expire, and changes of when they do, were judged.
     pub expiries: Judged,
     /// The number of versions that were written, and the size of what the protocol kept with them.
     pub written: Written,

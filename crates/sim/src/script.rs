@@ -4,7 +4,7 @@ use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
     Answer, Basis, Compute, Computed, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros,
-    Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Session, Settings, SiteId, Step,
+    Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes, Session, Settings, SiteId, Step,
     Transaction, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
@@ -21,6 +21,8 @@ use turnbuckle_node::NodeId;
 ///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
 ///                       `expires=TIME|kept` an expiry (after that time), `previous=yes` asks for the value before,
 ///                       `replaces=LABEL|nothing` is the context: that of a labelled answer of `siblings`, or an empty one
+///   expire SITE KEY expires=TIME [when=nx|xx|gt|lt] [previous=yes] | persist SITE KEY
+///                       changes when a value expires
 ///   incr SITE KEY [NUMBER] | append SITE KEY VALUE
 ///                       computes a value from the one before it
 ///   multi SITE STEP.. [if=KEY:absent|present|LABEL,..]
@@ -270,7 +272,7 @@ impl<S: Session> Script<S> {
         let later = args.take_key("later").is_some();
         let label = args.take_key("as").map(str::to_string);
         let options = match command.name.as_str() {
-            "put" | "del" => self.put_options(&mut args)?,
+            "put" | "del" | "expire" | "persist" => self.put_options(&command.name, &mut args)?,
             _ => PutOptions::default(),
         };
         let site_name = args.next_pos().unwrap_or_default().to_string();
@@ -303,7 +305,20 @@ impl<S: Session> Script<S> {
         self.show(&site_name, id)
     }
 
-    fn put_options(&mut self, args: &mut ArgumentConsumer<'_>) -> Result<PutOptions, Box<dyn Error>> {
+    fn put_options(
+        &mut self,
+        command: &str,
+        args: &mut ArgumentConsumer<'_>,
+    ) -> Result<PutOptions, Box<dyn Error>> {
+        let retimes = match (command, args.take_key("when")) {
+            ("put" | "del", None) => None,
+            (_, None) => Some(Retimes::Any),
+            (_, Some("nx")) => Some(Retimes::NeverExpires),
+            (_, Some("xx")) => Some(Retimes::Expires),
+            (_, Some("gt")) => Some(Retimes::Later),
+            (_, Some("lt")) => Some(Retimes::Earlier),
+            (_, Some(other)) => return Err(format!("expected nx, xx, gt or lt, found '{other}'").into()),
+        };
         let condition = match args.take_key("if") {
             None => None,
             Some("absent") => Some(Condition::Absent),
@@ -329,6 +344,7 @@ impl<S: Session> Script<S> {
             returns_previous: args.take_key("previous").is_some(),
             replaces,
             computes: None,
+            retimes,
         })
     }
 
@@ -433,6 +449,9 @@ impl<S: Session> Script<S> {
             let version = receipt
                 .version
                 .map_or("no version".to_string(), |version| world.version_name(version));
+            let base = receipt
+                .base
+                .map_or(String::new(), |base| format!(" of {}", world.version_name(base)));
             let staleness = receipt
                 .staleness
                 .map_or("nothing proven".to_string(), |staleness| {
@@ -507,7 +526,7 @@ impl<S: Session> Script<S> {
                 }
             };
             let siblings = if receipt.siblings { "; it has siblings" } else { "" };
-            write!(line, " ({version}{until}; {staleness}{proof}{siblings})")?;
+            write!(line, " ({version}{base}{until}; {staleness}{proof}{siblings})")?;
         }
         Ok(line + "\n")
     }
@@ -793,7 +812,7 @@ impl<S: Session> Runner for Script<S> {
         let mut args = command.consume_args();
         match command.name.as_str() {
             "cluster" => self.cluster(command),
-            "put" | "del" => self.ask(command, |mut keys, value| {
+            "put" | "del" | "expire" | "persist" => self.ask(command, |mut keys, value| {
                 Operation::put(keys.pop().unwrap_or_else(|| Key::from("")), value)
             }),
             "get" => self.ask(command, |mut keys, _| {

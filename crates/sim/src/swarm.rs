@@ -122,6 +122,9 @@ impl Draw {
             // Not from the draws of everything else.
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6578_7069);
             mixed.expires = *random.pick(&[0, 0, 30, 70]);
+            if mixed.expires > 0 {
+                mixed.retimes = *random.pick(&[0, 20, 40]);
+            }
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.has_transactions

@@ -45,7 +45,7 @@ impl<S: Session> World<S> {
                 false => lost.put.insert(key.clone()),
             };
             lost.versions
-                .insert((key, version_name(version, self.topology())));
+                .insert((key, version_name(version.base, self.topology())));
         }
         lost
     }
@@ -106,7 +106,8 @@ impl Record {
             Some(Answer::Failed(_)) => Status::Unknown,
             Some(_) => Status::Ok,
         };
-        let is_left_out = |key: &Key| judge.is_computed(key);
+        // A change of an expiry is in no trace. A version that it wrote has there the name of the one that wrote the value.
+        let is_left_out = |key: &Key| judge.is_computed(key) || self.operation.retimes().is_some();
         if self.key().is_some_and(is_left_out) {
             return None;
         }
@@ -139,7 +140,7 @@ impl Record {
         }
         let value = match (&self.operation, self.answer()) {
             (Operation::Put { key, .. }, Some(Answer::Unmet(unmet))) => {
-                let version = receipt.and_then(|receipt| receipt.version);
+                let version = receipt.and_then(Receipt::rank);
                 let known = || judge.value_of(key, version?).cloned();
                 let value = unmet.value.clone().or_else(known);
                 if unmet.has_value && value.is_none() {
@@ -171,7 +172,7 @@ impl Record {
                     Some(SnapshotRead {
                         key: Octets(key.0.clone()),
                         value: value.map(octets),
-                        version: version.map(|version| version_name(version, topology)),
+                        version: version.map(|version| version_name(version.base, topology)),
                     })
                 };
                 Some(reads.filter_map(read).collect())
@@ -180,7 +181,7 @@ impl Record {
         };
         let finished = returned.filter(|_| status != Status::Unknown);
         let start_ns = nanos(self.invoked, self.places.0);
-        let named = receipt.and_then(|receipt| receipt.version);
+        let named = receipt.and_then(Receipt::rank);
         let found = || judge.delete_seen(id, 0, key?, returned?.0);
         let is_nothing = value.is_none() && op == Op::Read;
         let version = named.or_else(|| found().filter(|_| is_nothing));
@@ -201,7 +202,7 @@ impl Record {
             start_ns,
             finish_ns: finished.map(|&(at, _)| nanos(at, self.places.1).max(start_ns)),
             status,
-            version: version.map(|version| version_name(version, topology)),
+            version: version.map(|version| version_name(version.base, topology)),
             level: self.wanted.as_ref().map(Wanted::to_string),
             receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
@@ -258,5 +259,7 @@ fn claim(receipt: &Receipt, topology: &Topology) -> Claim {
         siblings: receipt.siblings,
         as_of: receipt.cut().map(|cut| cut.to_string()),
         until_us: receipt.until.map(|until| until.0),
+        // The record names the version that wrote the value.
+        base: None,
     }
 }

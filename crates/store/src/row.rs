@@ -8,6 +8,8 @@ use turnbuckle_core::{
 const FORMAT: u8 = 1;
 /// The first byte of a row in which some value expires.
 const EXPIRING: u8 = 2;
+/// The first byte of a row in which the expiry of some value was changed.
+const RETIMED: u8 = 3;
 
 /// The content of a row, and what its key says.
 pub(crate) struct Row<M> {
@@ -24,7 +26,8 @@ pub(crate) struct Row<M> {
 ///   hlc, 8 bytes | site, 2 bytes | length of the value + 1, or 0 for a delete | value | length of the meta | meta
 /// ```
 ///
-/// In a row in which some value expires, each value is followed by when it expires: microseconds since 1970 + 1, or 0 for never.
+/// In a row in which some value expires, each value is followed by when it expires: microseconds since 1970 + 1, or 0 for never. In a row in which the expiry
+/// of some value was changed, that is followed by the hlc and site of the version that wrote the value, or by eight and two bytes of 0 if that is this version.
 ///
 /// Lengths and times of expiry are LEB128, the rest big endian.
 pub(crate) fn put_row<'a, M: Meta>(
@@ -32,21 +35,28 @@ pub(crate) fn put_row<'a, M: Meta>(
     long_key: Option<&[u8]>,
     versions: impl Iterator<Item = &'a Version<M>> + Clone,
 ) {
-    let expires = versions.clone().any(|version| version.content.until().is_some());
-    out.put_u8(if expires { EXPIRING } else { FORMAT });
+    let mut contents = versions.clone().map(|version| &version.content);
+    let format = match contents.clone().any(|content| content.base().is_some()) {
+        true => RETIMED,
+        false if contents.any(|content| content.until().is_some()) => EXPIRING,
+        false => FORMAT,
+    };
+    out.put_u8(format);
     put_length(out, long_key.map_or(0, <[u8]>::len));
     out.put_slice(long_key.unwrap_or_default());
     let mut meta = BytesMut::new();
     for version in versions {
-        out.put_u64(version.id.at.0);
-        out.put_u16(version.id.replica.0);
+        put_id(out, version.id);
         match version.content.stored() {
             Some(value) => {
                 put_length(out, value.len() + 1);
                 out.put_slice(value);
-                if expires {
+                if format >= EXPIRING {
                     let until = version.content.until();
                     put_number(out, until.map_or(0, |until| until.0 + 1));
+                }
+                if format >= RETIMED {
+                    put_id(out, version.content.base().unwrap_or_default());
                 }
             }
             None => put_length(out, 0),
@@ -66,11 +76,13 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
     let (place, plain_key) = split_row_key(row_key)
         .ok_or_else(|| BadFrame::new("a row's key", format!("{} bytes", row_key.len())))?;
     let mut rest = value;
-    let expires = match take_u8(&mut rest)? {
-        FORMAT => false,
-        EXPIRING => true,
-        other => return Err(BadFrame::new("a row of format 1 or 2", format!("format {other}"))),
-    };
+    let format = take_u8(&mut rest)?;
+    if !(FORMAT..=RETIMED).contains(&format) {
+        return Err(BadFrame::new(
+            "a row of format 1, 2 or 3",
+            format!("format {format}"),
+        ));
+    }
     let long_key = take_slice(&mut rest)?;
     let key = match plain_key {
         Some(key) if long_key.is_empty() => key,
@@ -78,43 +90,38 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
         _ => return Err(BadFrame::new("a key in one place", "a key in two or none")),
     };
     let key = if own { key.compact() } else { key };
-    let newest = take_version(&mut rest, own, expires)?;
+    let newest = take_version(&mut rest, own, format)?;
     if rest.is_empty() {
         let chain = Chain::new(newest);
         return Ok(Row { place, key, chain });
     }
     let mut versions = vec![newest];
     while !rest.is_empty() {
-        versions.push(take_version(&mut rest, own, expires)?);
+        versions.push(take_version(&mut rest, own, format)?);
     }
-    if !versions.is_sorted_by(|newer, older| newer.id > older.id) {
+    if !versions.is_sorted_by(|newer, older| newer.rank() > older.rank()) {
         return Err(BadFrame::new("versions from new to old", "another order"));
     }
     let chain = Chain::newest_first(versions).expect("a row has a version");
     Ok(Row { place, key, chain })
 }
 
-fn take_version<M: Meta>(rest: &mut Bytes, own: bool, expires: bool) -> Result<Version<M>, BadFrame> {
-    if rest.len() < 10 {
-        return Err(BadFrame::new("a version", format!("{} bytes", rest.len())));
-    }
-    let id = VersionId {
-        at: Hlc(rest.get_u64()),
-        replica: ReplicaId(rest.get_u16()),
-    };
-    if id.replica.0 >= ReplicaSet::MAX {
-        return Err(BadFrame::replica(id.replica.0.into()));
-    }
+fn take_version<M: Meta>(rest: &mut Bytes, own: bool, format: u8) -> Result<Version<M>, BadFrame> {
+    let id = take_id(rest)?;
     let content = match take_length(rest)? {
         0 => Content::DELETE,
         length => {
             let value = take_bytes(rest, length - 1)?;
-            let until = if expires {
-                take_number(rest)?.checked_sub(1)
-            } else {
-                None
+            let until = match format >= EXPIRING {
+                true => take_number(rest)?.checked_sub(1).map(Micros),
+                false => None,
             };
-            Content::new(value, until.map(Micros))
+            let base = match format >= RETIMED {
+                true => Some(take_id(rest)?).filter(|base| *base != VersionId::default()),
+                false => None,
+            };
+            base.map_or(Ok(()), |base| base.check_base_of(id))?;
+            Content::with_base(value, until, base)
         }
     };
     let meta = take_slice(rest)?;
@@ -126,6 +133,25 @@ fn take_version<M: Meta>(rest: &mut Bytes, own: bool, expires: bool) -> Result<V
     let version = Version { id, content, meta };
     version.check()?;
     Ok(version)
+}
+
+fn put_id(out: &mut BytesMut, id: VersionId) {
+    out.put_u64(id.at.0);
+    out.put_u16(id.replica.0);
+}
+
+fn take_id(rest: &mut Bytes) -> Result<VersionId, BadFrame> {
+    if rest.len() < 10 {
+        return Err(BadFrame::new("a version", format!("{} bytes", rest.len())));
+    }
+    let id = VersionId {
+        at: Hlc(rest.get_u64()),
+        replica: ReplicaId(rest.get_u16()),
+    };
+    match id.replica.0 >= ReplicaSet::MAX {
+        true => Err(BadFrame::replica(id.replica.0.into())),
+        false => Ok(id),
+    }
 }
 
 pub(crate) fn put_length(out: &mut BytesMut, length: usize) {
@@ -239,6 +265,21 @@ mod tests {
         }
     }
 
+    /// The same chain, and a newest version that keeps a value of it for ever.
+    fn retimed(chain: Chain<Note>) -> Chain<Note> {
+        let mut chain = expiring(chain);
+        let valued = chain.iter().find(|version| !version.content.is_delete());
+        let valued = valued.expect("there is a value").clone();
+        let value = valued.content.stored().cloned().unwrap_or_default();
+        let at = Hlc(valued.id.at.0 + 0x50);
+        chain.insert(Version {
+            id: VersionId { at, ..valued.id },
+            content: Content::with_base(value, None, Some(valued.id)),
+            meta: Note(7),
+        });
+        chain
+    }
+
     fn samples() -> Vec<(Vec<u8>, Chain<Note>)> {
         let several = chain(&[
             (9, 1, None),
@@ -251,7 +292,8 @@ mod tests {
             (Vec::new(), chain(&[(u64::MAX, ReplicaSet::MAX - 1, None)])),
             (b"key".to_vec(), several.clone()),
             (vec![b'k'; 2000], several.clone()),
-            (b"key".to_vec(), expiring(several)),
+            (b"key".to_vec(), expiring(several.clone())),
+            (b"key".to_vec(), retimed(several)),
         ]
     }
 
@@ -288,6 +330,12 @@ mod tests {
         let expected =
             b"\x02\0\0\0\0\0\0\0\x01\x02\0\x03\x03ab\x01\x01\x02\0\0\0\0\0\0\0\x01\0\x01\0\x01\x01";
         assert_eq!(value, expected[..]);
+        let (_, value) = encoded(b"foo", &retimed(chain(&[(0x0102, 3, Some(b"ab"))])));
+        let none = b"\0\0\0\0\0\0\0\0\0\0";
+        let first = b"\x03\0\0\0\0\0\0\0\x01\x52\0\x03\x03ab\0\0\0\0\0\0\0\x01\x02\0\x03\x01\x07";
+        let second = b"\0\0\0\0\0\0\x01\x02\0\x03\x03ab\x01";
+        let expected = [&first[..], second, none, b"\x01\x02"].concat();
+        assert_eq!(value, expected);
     }
 
     #[test]

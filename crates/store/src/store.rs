@@ -320,20 +320,14 @@ impl<M: Meta> Store<M> {
         let Some(chain) = self.entries[index].chain() else {
             return Vec::new();
         };
-        let removed: Vec<VersionId> = chain
-            .iter()
-            .filter(|version| gone(version))
-            .map(|version| version.id)
-            .collect();
+        let (removed, kept): (Vec<_>, Vec<_>) = chain.iter().partition(|version| gone(version));
         if removed.is_empty() {
-            return removed;
+            return Vec::new();
         }
         let newest = chain.newest();
         let was = LineId::of(newest);
-        let kept = chain
-            .iter()
-            .filter(|version| removed.binary_search_by(|id| version.id.cmp(id)).is_err());
-        let kept = Chain::newest_first(kept.cloned());
+        let removed = removed.into_iter().map(|version| version.id).collect();
+        let kept = Chain::newest_first(kept.into_iter().cloned());
         self.change(index, |entry| entry.set_chain(kept, was));
         removed
     }
@@ -535,7 +529,7 @@ impl<M: Meta> Versions<M> for Store<M> {
                 }
                 self.account(index, was, 0, grows_bytes);
             }
-            Some(chain) if version.id <= chain.newest().id => return false,
+            Some(chain) if version.rank() <= chain.newest().rank() => return false,
             _ => self.change(index, |entry| entry.set_newest(version)),
         }
         true

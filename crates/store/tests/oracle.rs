@@ -9,8 +9,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use turnbuckle_core::{
-    BadFrame, Content, HASH_SLOTS, Hlc, Key, Meta, Micros, ReplicaId, Vector, Version, VersionId, Versions,
-    Wire,
+    BadFrame, Content, HASH_SLOTS, Hlc, Key, Meta, Micros, Rank, ReplicaId, Vector, Version, VersionId,
+    Versions, Wire,
 };
 use turnbuckle_store::{
     Chunk, Engine, Fetched, MemoryEngine, Options, ScanRows, Store, Table, TombstoneCursor, TombstonePage,
@@ -75,7 +75,7 @@ impl Kind for Context {
     }
 }
 
-type Model = BTreeMap<Key, BTreeMap<VersionId, Content>>;
+type Model = BTreeMap<Key, BTreeMap<Rank, Content>>;
 
 enum Logged<M> {
     Put(Key, Version<M>),
@@ -104,7 +104,7 @@ struct World<M: Kind> {
     store: Store<M>,
     model: Model,
     log: Vec<Logged<M>>,
-    /// Everything stamped up to this moment has arrived. Every version that is stamped from now on is later, and so is every reader's time.
+    /// Everything stamped up to this moment has arrived. Every version that arrives from now on is later, so is its base, and so is every reader's time.
     stable: u64,
     fetched: Vec<(Key, Fetched<M>)>,
     chunk: Option<Chunk<M>>,
@@ -238,24 +238,37 @@ impl<M: Kind> World<M> {
         let value = Bytes::from(vec![moment as u8; length as usize]);
         // Some expire as soon as they are stamped, and some after the history ends.
         let until = (drawn % 3 == 1 && !M::SIBLINGS).then_some(Micros(moment + (drawn >> 8) % 90));
+        // Some change the expiry of an older value, which may be there or not.
+        let base = VersionId {
+            at: stamp(moment.saturating_sub(1 + (drawn >> 16) % 12)),
+            replica: ReplicaId((drawn >> 20) as u16 % 3),
+        };
+        let is_change = (drawn >> 24).is_multiple_of(3) && !drawn.is_multiple_of(3) && !M::SIBLINGS;
+        if is_change && base.at <= stamp(self.stable) {
+            return;
+        }
         let content = match drawn.is_multiple_of(3) {
             true => Content::DELETE,
-            false => Content::new(value, until),
+            false => Content::with_base(value, until, is_change.then_some(base)),
         };
         let version = Version {
             id,
             content,
             meta: M::of(id),
         };
-        let was_there = self.model.get(&key).is_some_and(|chain| chain.contains_key(&id));
+        let rank = version.rank();
+        let was_there = self
+            .model
+            .get(&key)
+            .is_some_and(|chain| chain.contains_key(&rank));
         let newest = self
             .model
             .get(&key)
-            .and_then(|chain| chain.last_key_value().map(|(id, _)| *id));
+            .and_then(|chain| chain.last_key_value().map(|(rank, _)| *rank));
         let added = self.store.put(&key, version.clone());
         if M::SIBLINGS {
             let chain = self.model.get(&key);
-            let is_replaced = chain.is_some_and(|chain| chain.keys().any(|held| M::of(*held).replaces(id)));
+            let is_replaced = chain.is_some_and(|chain| chain.keys().any(|held| M::of(held.id).replaces(id)));
             assert_eq!(
                 added,
                 !was_there && !is_replaced,
@@ -267,7 +280,7 @@ impl<M: Kind> World<M> {
         } else {
             assert_eq!(
                 added,
-                newest.is_none_or(|newest| id > newest),
+                newest.is_none_or(|newest| rank > newest),
                 "seed {}: {key} {id}",
                 self.seed
             );
@@ -278,11 +291,11 @@ impl<M: Kind> World<M> {
             self.log.push(Logged::Put(key.clone(), version.clone()));
             let chain = self.model.entry(key.clone()).or_default();
             match M::SIBLINGS {
-                true => chain.retain(|held, _| !M::of(id).replaces(*held)),
+                true => chain.retain(|held, _| !M::of(id).replaces(held.id)),
                 false if !self.options.history => chain.clear(),
                 false => {}
             }
-            chain.insert(id, version.content);
+            chain.insert(rank, version.content);
         }
         self.after_change(&key);
     }
@@ -297,14 +310,27 @@ impl<M: Kind> World<M> {
         let keeps = self.draw(3);
         let is_gone = |id: VersionId| id.at >= from && (keeps == 0 || id.at.wall().0 % 3 != keeps);
         let removed = self.store.forget(key.as_ref(), |version| is_gone(version.id));
+        let stable = stamp(self.stable);
+        let chain = self.model.get(&key).into_iter().flatten().rev();
+        let collectable = chain
+            .map(|(rank, _)| rank.id)
+            .skip_while(|id| id.at > stable)
+            .skip(1);
+        let may_be_collected: BTreeSet<_> = match M::SIBLINGS {
+            true => BTreeSet::new(),
+            false => collectable.map(Rank::of).collect(),
+        };
         let mut expected = Vec::new();
         if let Some(chain) = self.model.get_mut(&key) {
-            expected = chain.keys().rev().filter(|id| is_gone(**id)).copied().collect();
-            chain.retain(|id, _| !is_gone(*id));
+            let gone = chain.keys().rev().filter(|rank| is_gone(rank.id));
+            expected = gone.map(|rank| rank.id).collect();
+            chain.retain(|rank, _| !is_gone(rank.id));
             if chain.is_empty() {
                 self.model.remove(&key);
             }
         }
+        // What is older than a version that every reader sees may be gone already.
+        expected.retain(|id| removed.contains(id) || !may_be_collected.contains(&Rank::of(*id)));
         assert_eq!(removed, expected, "seed {}: {key}", self.seed);
         self.counts.removed += removed.len();
         self.log
@@ -324,19 +350,19 @@ impl<M: Kind> World<M> {
         let found: Vec<_> = self.store.chain(key.as_ref()).map_or(Vec::new(), |chain| {
             chain
                 .iter()
-                .map(|version| (version.id, version.content.clone()))
+                .map(|version| (version.rank(), version.content.clone()))
                 .collect()
         });
         let all: Vec<_> = self.model.get(key).map_or(Vec::new(), |chain| {
             chain
                 .iter()
                 .rev()
-                .map(|(id, content)| (*id, content.clone()))
+                .map(|(rank, content)| (*rank, content.clone()))
                 .collect()
         });
         let stable = stamp(self.stable);
         let collectable =
-            |(id, content): &(VersionId, Content)| content.at(stable).is_none() && id.at <= stable;
+            |(rank, content): &(Rank, Content)| content.at(stable).is_none() && rank.id.at <= stable;
         let seed = self.seed;
         if M::SIBLINGS {
             let missing: Vec<_> = all.iter().filter(|version| !found.contains(version)).collect();
@@ -350,7 +376,7 @@ impl<M: Kind> World<M> {
         if found.is_empty() && all.first().is_some_and(collectable) {
             return;
         }
-        let newest_covered = all.iter().position(|(id, _)| id.at <= stable);
+        let newest_covered = all.iter().position(|(rank, _)| rank.id.at <= stable);
         let required = newest_covered.map_or(all.len(), |place| place + 1);
         // If something newer came, a collected tombstone may be missing at the end of the required versions.
         let tombstone_gone =

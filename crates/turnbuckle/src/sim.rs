@@ -780,7 +780,7 @@ impl std::fmt::Display for Summary {
                 "  expiry      {}",
                 share(
                     &self.expiries,
-                    "reads of values that expire, compared with when they do"
+                    "reads of values that expire and changes of when they do, compared with what was asked for"
                 )
             )?;
         }

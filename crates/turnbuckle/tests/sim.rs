@@ -53,16 +53,19 @@ fn drawn_worlds_keep_their_promises_and_show_what_eventual_allows() {
     }
 }
 
-/// In this world one value after another gets a step nearer to its expiry. A count of checkpoints that began with the first of them takes that for values that
-/// are never removed.
+/// Worlds of which the judge once said what is not so. In the first, one value after another gets a step nearer to its expiry: a count of checkpoints that began
+/// with the first of them took that for values that are never removed. In the second, a value expires by a change that is not answered yet, and a later change
+/// lets it live: the read between the two has not seen a delete.
 #[test]
-fn values_that_expire_later_are_no_deletes_that_are_kept() {
-    let found = json(&["sim", "--protocol", "eventual", "--seed", "293", "--json"]);
-    assert_eq!(
-        found["violations"],
-        Value::Object(serde_json::Map::new()),
-        "{found}"
-    );
+fn the_judge_accuses_no_world_that_is_right() {
+    for seed in ["293", "814"] {
+        let found = json(&["sim", "--protocol", "eventual", "--seed", seed, "--json"]);
+        assert_eq!(
+            found["violations"],
+            Value::Object(serde_json::Map::new()),
+            "{found}"
+        );
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
         siblings: find("siblings") == Some(&Value::Boolean(true)),
         as_of: word("as_of"),
         until_us: number("until_us"),
+        base: word("base"),
     };
     Some((claim, word("version")))
 }
@@ -101,6 +102,7 @@ mod tests {
                 siblings: true,
                 as_of: None,
                 until_us: None,
+                base: None,
             }
         );
     }

@@ -141,6 +141,9 @@ pub struct Claim {
     /// When the value expires, or expired, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_us: Option<u64>,
+    /// The version that wrote the value, if the version of the answer has only changed its expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 fn no_key() -> Octets {
@@ -272,6 +275,7 @@ mod tests {
                 siblings: false,
                 as_of: None,
                 until_us: None,
+                base: None,
             }),
             recorder: Some("bench".into()),
             pipelined: false,

@@ -11,7 +11,9 @@ import redis.clients.jedis.JedisCluster;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.Transaction;
+import redis.clients.jedis.args.ExpiryOption;
 import redis.clients.jedis.commands.ProtocolCommand;
+import redis.clients.jedis.params.GetExParams;
 import redis.clients.jedis.params.ScanParams;
 import redis.clients.jedis.params.SetParams;
 import redis.clients.jedis.resps.ScanResult;
@@ -81,6 +83,19 @@ public final class JedisChecks {
                     long left = r.pttl(key("e"));
                     Thread.sleep(300);
                     Checks.holds(left > 0 && left <= 200 && r.get(key("e")) == null, "the time");
+                })
+                .add("retimes", () -> {
+                    r.set(key("x"), "v");
+                    Checks.holds(r.expire(key("x"), 100, ExpiryOption.NX) == 1, "EXPIRE");
+                    Checks.holds(r.expire(key("x"), 50, ExpiryOption.NX) == 0, "EXPIRE again");
+                    long left = r.ttl(key("x"));
+                    Checks.holds(left >= 95 && left <= 100, "the time");
+                    Checks.holds(r.getEx(key("x"), new GetExParams().ex(200)).equals("v"), "GETEX");
+                    long longer = r.ttl(key("x"));
+                    Checks.holds(longer >= 195 && longer <= 200, "the longer time");
+                    Checks.holds(r.persist(key("x")) == 1 && r.ttl(key("x")) == -1, "PERSIST");
+                    Checks.holds(r.persist(key("x")) == 0, "PERSIST again");
+                    Checks.holds(r.expire(key("nothing"), 100) == 0, "EXPIRE of nothing");
                 })
                 .add("scan", () -> {
                     for (int number = 0; number < 300; number++) {

@@ -1,3 +1,5 @@
+import io.lettuce.core.ExpireArgs;
+import io.lettuce.core.GetExArgs;
 import io.lettuce.core.KeyScanCursor;
 import io.lettuce.core.KeyValue;
 import io.lettuce.core.LettuceFutures;
@@ -110,6 +112,19 @@ public final class LettuceChecks {
                     long left = r.pttl(key("e"));
                     Thread.sleep(300);
                     Checks.holds(left > 0 && left <= 200 && r.get(key("e")) == null, "the time");
+                })
+                .add("retimes", () -> {
+                    r.set(key("x"), "v");
+                    Checks.holds(r.expire(key("x"), 100, ExpireArgs.Builder.nx()), "EXPIRE");
+                    Checks.holds(!r.expire(key("x"), 50, ExpireArgs.Builder.nx()), "EXPIRE again");
+                    long left = r.ttl(key("x"));
+                    Checks.holds(left >= 95 && left <= 100, "the time");
+                    Checks.holds(r.getex(key("x"), GetExArgs.Builder.ex(200)).equals("v"), "GETEX");
+                    long longer = r.ttl(key("x"));
+                    Checks.holds(longer >= 195 && longer <= 200, "the longer time");
+                    Checks.holds(r.persist(key("x")) && r.ttl(key("x")) == -1, "PERSIST");
+                    Checks.holds(!r.persist(key("x")), "PERSIST again");
+                    Checks.holds(!r.expire(key("nothing"), 100), "EXPIRE of nothing");
                 })
                 .add("scan", () -> {
                     for (int number = 0; number < 300; number++) {

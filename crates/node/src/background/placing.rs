@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use turnbuckle_core::{
-    Chain, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Replication, Version, VersionId, Versions,
+    Chain, Hlc, Input, Key, Meta, Now, Protocol, Rank, ReplicaId, Replication, Version, VersionId, Versions,
 };
 use turnbuckle_replication::{CopyIn, CopyState};
 use turnbuckle_store::{
@@ -181,19 +181,20 @@ impl<P: Protocol> Keyspace<P> {
         let deletes = theirs.into_iter().flat_map(Chain::iter).filter(|version| {
             !P::Meta::SIBLINGS && version.gone_at().is_some_and(|gone_at| gone_at <= read_at)
         });
-        let deleted = deletes.map(|version| version.id).max();
+        let deleted = deletes.map(Version::rank).max();
         let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
-        let is_here = |lane: &Lane<P>, id| {
+        let is_here = |lane: &Lane<P>, rank| {
             let chain = lane.store.chain(key.as_ref());
-            chain.is_some_and(|chain| chain.holds(id))
+            chain.is_some_and(|chain| chain.holds_rank(rank))
         };
         // If a delete was here and was forgotten, the versions that it deleted were removed with it.
-        let was_forgotten = |id: &VersionId| !merges && covers(&our_cut, *id) && !is_here(lane, *id);
+        let was_forgotten =
+            |deleted: &Rank| !merges && covers(&our_cut, deleted.id) && !is_here(lane, *deleted);
         let forgotten = deleted.filter(was_forgotten);
         // Removals come first: a store without history takes no version that is older than the one to be removed.
         let is_gone = |version: &Version<P::Meta>| {
-            let was_here = ours.is_some_and(|chain| chain.holds(version.id));
-            let is_there = theirs.is_some_and(|chain| chain.holds(version.id));
+            let was_here = ours.is_some_and(|chain| chain.holds_rank(version.rank()));
+            let is_there = theirs.is_some_and(|chain| chain.holds_rank(version.rank()));
             !merges && was_here && covers(&copy.copied.cut, version.id) && !is_there
         };
         for id in lane.store.forget(key.as_ref(), is_gone) {
@@ -204,14 +205,14 @@ impl<P: Protocol> Keyspace<P> {
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
         theirs.reverse();
         for version in theirs {
-            let was_here = covers(&our_cut, version.id) || Some(version.id) < forgotten;
-            if is_here(lane, version.id) || !merges && was_here {
+            let was_here = covers(&our_cut, version.id) || Some(version.rank()) < forgotten;
+            if is_here(lane, version.rank()) || !merges && was_here {
                 continue;
             }
             let (key, version) = (key.compact(), version.clone());
             let has_stream = P::DESCRIPTOR.replication == Replication::Streams;
             let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
-            let is_news = version.id.replica == lane.id && !is_in_stream && Some(version.id) >= deleted;
+            let is_news = version.id.replica == lane.id && !is_in_stream && Some(version.rank()) >= deleted;
             let input = if is_news {
                 // A power loss took this version and its place in the stream from this replica, so the other sites may not have it either.
                 // If it was deleted since, they need not have it, and some may have forgotten the delete.

@@ -75,7 +75,7 @@ impl<M: Meta> OpenRow<M> {
             key, mut versions, ..
         } = self;
         // Sorted oldest first, so that each version is put at the end of the chain.
-        versions.sort_unstable_by_key(|version| version.id);
+        versions.sort_unstable_by_key(Version::rank);
         let mut versions = versions.into_iter();
         let mut chain = Chain::new(versions.next().expect("a row begins with a version"));
         for version in versions {

@@ -15,9 +15,8 @@ const HOT: &str = "{last}hot";
 fn put(key: &str, value: Vec<u8>) -> Request {
     Request::Put(Put {
         seen: Hlc::ZERO,
-        expiry: None,
         key: Key::from(key),
-        value: Some(value.into()),
+        change: Some(value.into()).into(),
         past: Vector::ZERO,
         stable: Vector::ZERO,
         moved: false,

@@ -24,9 +24,8 @@ fn get() -> Request {
 fn put(past: Vector) -> Request {
     Request::Put(Put {
         seen: Hlc::ZERO,
-        expiry: None,
         key: Key::from(KEY),
-        value: Some(Bytes::from_static(b"value")),
+        change: Some(Bytes::from_static(b"value")).into(),
         past,
         stable: Vector::ZERO,
         moved: false,
@@ -66,9 +65,8 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
         for number in 0..40_u8 {
             let filler = Put {
                 seen: Hlc::ZERO,
-                expiry: None,
                 key: Key::from(format!("{{last}}{number}").as_str()),
-                value: Some(vec![0; 20 << 10].into()),
+                change: Some(vec![0; 20 << 10].into()).into(),
                 past: Vector::ZERO,
                 stable: Vector::ZERO,
                 moved: false,

@@ -3,8 +3,8 @@ use crate::message::{Body, Message};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Context, Descriptor, Key, Level, Levels, Metric, Micros, Now, Parameter, PlainProtocol,
-    PlainRequest, PlainResponse, Protocol, Reading, Receipt, Recovered, ReplicaSet, Replication, RequestId,
-    ServerId, Setting, Topology, Version, VersionId, VersionRecord, Vitals,
+    PlainRequest, PlainResponse, Protocol, Rank, Reading, Receipt, Recovered, ReplicaSet, Replication,
+    RequestId, ServerId, Setting, Topology, Version, VersionId, VersionRecord, Vitals,
 };
 
 /// The configuration of an ABD keyspace.
@@ -257,7 +257,7 @@ impl Abd {
         };
         match (found, open.phase) {
             (Some(found), Phase::Query) => {
-                let (theirs, ours) = (id_of(found.as_ref()), id_of(open.version.as_ref()));
+                let (theirs, ours) = (rank_of(found.as_ref()), rank_of(open.version.as_ref()));
                 open.agreed &= theirs == ours;
                 if theirs > ours {
                     open.version = found;
@@ -288,7 +288,7 @@ impl Abd {
         open.existed = open.is_there();
         if let (true, PlainRequest::Put(_, value, ..)) = (open.stamps(), &open.request) {
             // The stamp is above everything that was acknowledged when the operation began.
-            cx.observe(id_of(open.version.as_ref()).at);
+            cx.observe(rank_of(open.version.as_ref()).id.at);
             let id = VersionId {
                 at: cx.stamp(),
                 replica: cx.me.replica(),
@@ -340,8 +340,8 @@ fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
 /// Stores a version, unless this replica has it or a newer one. It is on disk before any message about it leaves. Returns false if the disk has no
 /// room.
 fn keep(cx: &mut Cx<'_>, key: Key, version: Option<Version<()>>) -> bool {
-    let newest = cx.chain(&key).map(|chain| chain.newest().id);
-    let Some(version) = version.filter(|version| newest < Some(version.id)) else {
+    let newest = cx.chain(&key).map(|chain| chain.newest().rank());
+    let Some(version) = version.filter(|version| newest < Some(version.rank())) else {
         return true;
     };
     if cx.has_room() {
@@ -377,8 +377,8 @@ fn reply(cx: &mut Cx<'_>, open: Open) {
 }
 
 /// A version's place in the order of all versions. The place of no version is before all others.
-fn id_of(version: Option<&Version<()>>) -> VersionId {
-    version.map(|version| version.id).unwrap_or_default()
+fn rank_of(version: Option<&Version<()>>) -> Rank {
+    version.map(Version::rank).unwrap_or_default()
 }
 
 impl PlainProtocol for Abd {

@@ -1,6 +1,6 @@
 //! Bugs that can be planted into these protocols. Each leaves out one rule. Tests switch them on, one at a time, and must find each.
 
-use turnbuckle_core::Bug;
+use turnbuckle_core::{Bug, Content};
 use turnbuckle_streams::Planted;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
@@ -37,6 +37,10 @@ pub(crate) const EXPIRES_BY_ARRIVAL: Bug = Bug::new(
 pub(crate) const SHOWS_EXPIRED_VALUES: Bug =
     Bug::new("shows_expired_values", "a value is shown after it has expired");
 
+pub(crate) const EXPIRY_REVIVES: Bug = Bug::new(
+    "expiry_revives",
+    "a change of an expiry counts as a new value, and wins over a value that it did not know",
+);
 pub(crate) const FORGETS_WHAT_EXPIRED: Bug = Bug::new(
     "forgets_what_expired",
     "a session forgets what it has seen expired: at another site, whose clock is behind, it sees the value again",
@@ -51,6 +55,8 @@ pub(crate) const SLICES_EXPIRE_BY_OWN_CLOCKS: Bug = Bug::new(
 pub struct Bugs {
     /// A delete is forgotten once every site has stamped beyond it, whether it is shown there or not.
     pub forgets_deletes_early: bool,
+    /// A delete is forgotten when another site reports that it may be, although changes of the expiry of what it deleted may be under way.
+    pub forgets_by_hearsay: bool,
     /// A partition that has lost something answers for times of which it does not have everything.
     pub answers_above_what_it_has: bool,
     /// The answer to a delete does not carry what was stable where it was made.
@@ -71,6 +77,8 @@ pub struct Bugs {
     pub expires_by_arrival: bool,
     /// Reads do not look at whether a value has expired.
     pub shows_expired_values: bool,
+    /// A version that changes an expiry names no base.
+    pub expiry_revives: bool,
     /// Servers go by their own clock alone, whatever the client has seen expired.
     pub forgets_what_expired: bool,
     /// Each partition goes by its own clock when it reads its part of a snapshot.
@@ -82,9 +90,18 @@ impl Bugs {
     pub(crate) fn in_streams(self) -> Planted {
         Planted {
             forgets_deletes_early: self.forgets_deletes_early,
+            forgets_by_hearsay: self.forgets_by_hearsay,
             serves_an_old_directory: self.serves_an_old_directory,
             keeps_shown_while_taking_back: self.keeps_shown_while_taking_back,
             waits_for_one_site: self.waits_for_one_site,
+        }
+    }
+
+    /// The content that is written instead of this one.
+    pub(crate) fn content(self, content: Content) -> Content {
+        match self.expiry_revives {
+            true => content.without_base(),
+            false => content,
         }
     }
 
@@ -92,6 +109,7 @@ impl Bugs {
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             "forgets_deletes_early" => &mut self.forgets_deletes_early,
+            "forgets_by_hearsay" => &mut self.forgets_by_hearsay,
             "answers_above_what_it_has" => &mut self.answers_above_what_it_has,
             "deletes_tell_nothing_stable" => &mut self.deletes_tell_nothing_stable,
             "proves_by_the_least_clock" => &mut self.proves_by_the_least_clock,
@@ -102,6 +120,7 @@ impl Bugs {
             "waits_for_one_site" => &mut self.waits_for_one_site,
             "expires_by_arrival" => &mut self.expires_by_arrival,
             "shows_expired_values" => &mut self.shows_expired_values,
+            "expiry_revives" => &mut self.expiry_revives,
             "forgets_what_expired" => &mut self.forgets_what_expired,
             "slices_expire_by_own_clocks" => &mut self.slices_expire_by_own_clocks,
             _ => return None,

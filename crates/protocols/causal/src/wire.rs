@@ -8,7 +8,8 @@
 use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Expiry, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId,
+    BadFrame, Change, Changed, Expiry, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Retimes, Unmet,
+    Vector, VersionId,
 };
 use turnbuckle_streams::Said;
 
@@ -69,6 +70,23 @@ impl Writer<'_> {
             Some(Expiry::At(time)) => self.byte(1).number(time.0),
             Some(Expiry::After(span)) => self.byte(2).number(span.0),
             Some(Expiry::Kept) => self.byte(3),
+        }
+    }
+
+    pub fn change(&mut self, change: &Change) -> &mut Self {
+        self.value(change.value.as_ref()).expiry(change.expiry);
+        self.byte(change.retimes.map_or(0, |retimes| retimes as u8 + 1));
+        self.flag(change.returns_value)
+    }
+
+    pub fn changed(&mut self, changed: &Changed) -> &mut Self {
+        match changed {
+            Changed::Made { existed } => self.byte(u8::from(*existed)),
+            Changed::Retimed(value) => self.byte(2).bytes(value),
+            Changed::Unmet(unmet) => {
+                self.byte(3).flag(unmet.has_value);
+                self.value(unmet.value.as_ref())
+            }
         }
     }
 
@@ -141,6 +159,40 @@ impl Reader {
             3 => Expiry::Kept,
             other => return Err(self.bad(format!("{other} as an expiry, which is 0 to 3"))),
         }))
+    }
+
+    pub fn change(&mut self) -> Result<Change, BadFrame> {
+        let (value, expiry) = (self.value()?, self.expiry()?);
+        let retimes = match self.byte()? {
+            0 => None,
+            kind => {
+                let known = Retimes::try_from(i32::from(kind) - 1);
+                Some(known.map_err(|_| self.bad(format!("{kind} as a kind of change of an expiry")))?)
+            }
+        };
+        if value.is_some() && retimes.is_some() {
+            return Err(self.bad("a value, and a change of the expiry of another one"));
+        }
+        Ok(Change {
+            value,
+            expiry,
+            retimes,
+            returns_value: self.flag()?,
+        })
+    }
+
+    pub fn changed(&mut self) -> Result<Changed, BadFrame> {
+        Ok(match self.byte()? {
+            existed @ (0 | 1) => Changed::Made {
+                existed: existed == 1,
+            },
+            2 => Changed::Retimed(self.bytes()?),
+            3 => Changed::Unmet(Box::new(Unmet {
+                has_value: self.flag()?,
+                value: self.value()?,
+            })),
+            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 3"))),
+        })
     }
 
     pub fn number(&mut self) -> Result<u64, BadFrame> {

@@ -109,8 +109,7 @@ fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_
     replica.handle_input(now(), Input::Mark { from, message }, &mut chains);
     let put = Request::Put(Put {
         key: Key::from("x"),
-        value: Some("1".into()),
-        expiry: None,
+        change: Some("1".into()).into(),
         past: scalar(700),
         stable: scalar(600),
         seen: Hlc::ZERO,

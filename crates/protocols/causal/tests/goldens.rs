@@ -25,15 +25,17 @@ fn prevents<S: Session>(protocol: &str, config: &<S::Protocol as Protocol>::Conf
 }
 
 /// The anomalies that no protocol may show.
-const NEVER: [&str; 3] = [
+const NEVER: [&str; 4] = [
     "deleted_key_comes_back",
+    "old_value_revived_by_expire",
     "sites_stay_different",
     "acknowledged_write_lost",
 ];
 
 /// The anomalies that a causal protocol prevents: those of `NEVER`, and more.
-const CAUSAL: [&str; 10] = [
+const CAUSAL: [&str; 11] = [
     "deleted_key_comes_back",
+    "old_value_revived_by_expire",
     "sites_stay_different",
     "acknowledged_write_lost",
     "answer_before_question",

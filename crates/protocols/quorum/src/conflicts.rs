@@ -128,11 +128,11 @@ impl Conflicts for LastWriterWins {
     }
 
     fn covers(known: &VersionId, id: VersionId) -> bool {
-        id <= *known
+        id.stamp() <= known.stamp()
     }
 
     fn gather(brought: &mut Vec<Version<Copies>>, more: Vec<Version<Copies>>) {
-        let newest = |versions: &[Version<Copies>]| versions.first().map(|version| version.id);
+        let newest = |versions: &[Version<Copies>]| versions.first().map(Version::rank);
         if newest(&more) > newest(brought) {
             *brought = more;
         }

@@ -259,7 +259,7 @@ impl<C: Conflicts> Quorum<C> {
             return self.refuse_read(cx, operation, why);
         }
         // The oldest first: of each replica, earlier versions must be here before later ones.
-        brought.sort_by_key(|version| version.id);
+        brought.sort_by_key(Version::rank);
         for version in brought {
             self.store(cx, key.clone(), version);
         }
@@ -305,7 +305,7 @@ impl<C: Conflicts> Quorum<C> {
     /// Whether a replica may lack a version that it does not have. Every replica has had what was stamped up to some time, or something newer, which may be a
     /// delete that is forgotten by now.
     fn may_be_lacking(&self, version: &Version<C::Meta>) -> bool {
-        version.id.at > self.marks.deletes.forgotten()
+        version.id.at > self.marks.deletes.shown_by_all()
     }
 
     /// Sends a replica what it lacks of a key, if that will not come soon from a stream.

@@ -535,7 +535,7 @@ impl<C: Conflicts> Quorum<C> {
     pub(crate) fn deletes_nothing(&self, cx: &Cx<'_, C>, request: &PlainRequest) -> bool {
         match request {
             PlainRequest::Put(key, None, _, options) => {
-                let shown = self.marks.deletes.forgotten();
+                let shown = self.marks.deletes.shown_by_all();
                 C::deletes_nothing(cx.chain(key), options.as_deref(), shown)
             }
             _ => false,

@@ -164,7 +164,7 @@ impl Order {
             is_complete: here.is_none(),
             bytes: key.0.len() + VERSION_BYTES,
         });
-        if version.id > kept.newest {
+        if version.id.stamp() > kept.newest.stamp() {
             let replaced = Version {
                 id: here.map_or(kept.newest, |here| here.id),
                 content: here.map_or(Content::DELETE, |here| here.content.clone()),
@@ -172,8 +172,8 @@ impl Order {
             };
             kept.insert(kept.older.len(), replaced);
             kept.newest = version.id;
-        } else if version.id < kept.newest
-            && let Err(place) = kept.older.binary_search_by(|older| older.id.cmp(&version.id))
+        } else if version.id.stamp() < kept.newest.stamp()
+            && let Err(place) = kept.older.binary_search_by_key(&version.rank(), Version::rank)
             // Between it and the oldest that is known there may be others, which were replaced before anything was noted.
             && (place > 0 || kept.is_complete || self.guesses_the_past)
         {
@@ -246,7 +246,7 @@ impl<C: Conflicts> Quorum<C> {
             let why = "this replica does not have everything again that it had lost";
             return self.refuse_in_order(cx, id, why.to_string());
         }
-        let forgotten = self.marks.deletes.forgotten();
+        let forgotten = self.marks.deletes.shown_by_all();
         let cut = match request.floor.exactly {
             true => request.floor.position,
             false => self.order.cut,
@@ -440,7 +440,7 @@ mod tests {
                 rest /= left.len() as u64 + 1;
                 let incoming = version(at, (at != 30).then_some("v"));
                 order.note(&key, here.as_ref(), &incoming);
-                if here.as_ref().is_none_or(|here| here.id < incoming.id) {
+                if here.as_ref().is_none_or(|here| here.rank() < incoming.rank()) {
                     here = Some(incoming);
                 }
                 known.push(at);

@@ -637,7 +637,7 @@ impl Part {
                 self.state = State::Waits(Work::Read);
             }
             (answer @ Answer::Value(_), Answer::Value(_) | Answer::Siblings(_))
-                if receipt.version < earlier_receipt.version =>
+                if receipt.rank() < earlier_receipt.rank() =>
             {
                 *answer = match earlier {
                     Answer::Siblings(earlier) => Answer::Value(newest_of(earlier)),

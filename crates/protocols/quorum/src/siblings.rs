@@ -314,9 +314,11 @@ mod tests {
         Version { id, content, meta }
     }
 
-    fn ids(chain: &Chain<Dotted>) -> BTreeSet<VersionId> {
-        chain.iter().map(|version| version.id).collect()
+    fn ids(chain: &Chain<Dotted>) -> BTreeSet<Stamp> {
+        chain.iter().map(|version| version.id.stamp()).collect()
     }
+
+    type Stamp = (Hlc, ReplicaId);
 
     /// What a replica has.
     #[derive(Default)]
@@ -348,9 +350,9 @@ mod tests {
         for _ in 0..300 {
             let mut replicas: [Replica; 3] = Default::default();
             let mut streams: [Vec<Version<Dotted>>; 3] = Default::default();
-            let mut past: BTreeMap<VersionId, BTreeSet<VersionId>> = BTreeMap::new();
+            let mut past: BTreeMap<Stamp, BTreeSet<Stamp>> = BTreeMap::new();
             // What has reached each replica.
-            let mut reached: [BTreeSet<VersionId>; 3] = Default::default();
+            let mut reached: [BTreeSet<Stamp>; 3] = Default::default();
             for at in 1..40 {
                 let (one, other) = (random(3), random(3));
                 match random(4) {
@@ -367,10 +369,10 @@ mod tests {
                         let mut all = seen.clone();
                         seen.iter().for_each(|seen| all.extend(past[seen].clone()));
                         let id = id(one as u16, at);
-                        past.insert(id, all);
+                        past.insert(id.stamp(), all);
                         let version = version(id, known);
                         replicas[one].take(version.clone());
-                        reached[one].insert(id);
+                        reached[one].insert(id.stamp());
                         streams[one].push(version);
                     }
                     2 => {
@@ -379,7 +381,7 @@ mod tests {
                             && let Some(next) = streams[other].get(from).cloned()
                         {
                             replicas[one].read[other] += 1;
-                            reached[one].insert(next.id);
+                            reached[one].insert(next.id.stamp());
                             replicas[one].take(next);
                         }
                     }
@@ -397,7 +399,7 @@ mod tests {
                     }
                 }
                 for (replica, reached) in replicas.iter().zip(&reached) {
-                    let is_replaced = |id: &&VersionId| reached.iter().any(|other| past[other].contains(id));
+                    let is_replaced = |id: &&Stamp| reached.iter().any(|other| past[other].contains(id));
                     let expected: BTreeSet<_> =
                         reached.iter().filter(|id| !is_replaced(id)).copied().collect();
                     let found = replica.chain.as_ref().map(ids).unwrap_or_default();

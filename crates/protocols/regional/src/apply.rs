@@ -9,20 +9,17 @@ use crate::forwarder::fit;
 use crate::replica::{Cx, Line, Nukv, Timer};
 use crate::sites::Fit;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Hlc, Key, Micros, VersionId};
+use turnbuckle_core::{Hlc, Key, Version};
 use turnbuckle_raft::Committed;
 use turnbuckle_raft::applying::Next;
 
 /// What a key will have when an entry is applied.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ahead {
     /// The last entry that puts the key.
     pub index: u64,
     /// The newest version that one of them puts.
-    pub id: VersionId,
-    pub has_value: bool,
-    /// When that value expires.
-    pub until: Option<Micros>,
+    pub version: Version<()>,
 }
 
 impl Nukv {
@@ -142,6 +139,12 @@ impl Nukv {
             self.held = self.held.max(Hlc(mark.held));
             self.settled = self.settled.max(Hlc(mark.settled));
         }
+        if let Some(Work::Mark(mark)) = &entry.work
+            && site != self.site
+            && self.sites.place(site) == link.place
+        {
+            self.mark_of(site, Hlc(mark.settled));
+        }
         if let Some((key, version)) = entry.into_version() {
             self.newest_write = self.newest_write.max(version.id.at);
             self.expiries.add(&version);
@@ -186,18 +189,14 @@ pub(crate) fn decode(committed: &Committed) -> Option<Entry> {
 
 /// A leader takes note of what an entry will put.
 pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, entry: &Entry) {
-    if let (Some(key), Some(write)) = (entry.key(), entry.write()) {
-        let (id, has_value, until) = (entry.id(), write.value.is_some(), write.until());
-        let new = Ahead {
+    if let Some((key, version)) = entry.clone().into_version() {
+        let known = ahead.entry(key).or_insert_with(|| Ahead {
             index,
-            id,
-            has_value,
-            until,
-        };
-        let known = ahead.entry(key).or_insert(new);
-        *known = match id >= known.id {
-            true => new,
-            false => Ahead { index, ..*known },
-        };
+            version: version.clone(),
+        });
+        known.index = index;
+        if version.rank() > known.version.rank() {
+            known.version = version;
+        }
     }
 }

@@ -44,6 +44,8 @@ pub struct Bugs {
     pub keeps_epoch: bool,
     /// Replicas go by their own clock alone, whatever the session has seen expired.
     pub forgets_what_expired: bool,
+    /// A version that changes an expiry names no base.
+    pub expiry_revives: bool,
 }
 
 impl Bugs {
@@ -59,6 +61,7 @@ impl Bugs {
             "claims_by_stamps" => &mut self.claims_by_stamps,
             "keeps_epoch" => &mut self.keeps_epoch,
             "forgets_what_expired" => &mut self.forgets_what_expired,
+            "expiry_revives" => &mut self.expiry_revives,
             "keeps_no_votes" => &mut self.raft.keeps_no_votes,
             _ => return None,
         })
@@ -101,6 +104,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "forgets_what_expired",
         "a session forgets what it has seen expired: at another replica, whose clock is behind, it sees the value again",
+    ),
+    Bug::new(
+        "expiry_revives",
+        "a change of an expiry counts as a new value, and wins over a value that it did not know",
     ),
     Bug::new(
         "writes_twice",

@@ -32,6 +32,7 @@ pub(crate) struct Kept {
     pub walls: BTreeMap<SiteId, Micros>,
     pub begun: u64,
     pub newest_expiry: Hlc,
+    pub marks: BTreeMap<SiteId, Hlc>,
 }
 
 impl Kept {
@@ -49,6 +50,11 @@ impl Kept {
             out.put_u64(wall.0);
         }
         out.put_u64(self.newest_expiry.0);
+        out.put_u16(self.marks.len() as u16);
+        for (site, settled) in &self.marks {
+            out.put_u16(site.0);
+            out.put_u64(settled.0);
+        }
         out.freeze()
     }
 
@@ -62,13 +68,17 @@ impl Kept {
             begun: bytes.try_get_u64().ok()?,
             walls: BTreeMap::new(),
             newest_expiry: Hlc::ZERO,
+            marks: BTreeMap::new(),
         };
         for _ in 0..bytes.try_get_u16().ok()? {
             let site = SiteId(bytes.try_get_u16().ok()?);
             kept.walls.insert(site, Micros(bytes.try_get_u64().ok()?));
         }
-        // Older directories lack this field.
-        kept.newest_expiry = Hlc(bytes.try_get_u64().unwrap_or_default());
+        kept.newest_expiry = Hlc(bytes.try_get_u64().ok()?);
+        for _ in 0..bytes.try_get_u16().ok()? {
+            let site = SiteId(bytes.try_get_u16().ok()?);
+            kept.marks.insert(site, Hlc(bytes.try_get_u64().ok()?));
+        }
         Some(kept)
     }
 }
@@ -107,11 +117,13 @@ impl Nukv {
             let (site, mine) = (replica.site(), self.sites.place(replica.site()));
             let place = theirs.sites.place(site);
             // What the source has kept by name may be of a later moment than what the copy covers.
-            if let Some(&wall) = theirs.walls.get(&site)
-                && place.at <= until
-                && place > mine
-            {
-                self.walls.insert(site, wall);
+            if place.at <= until && place > mine {
+                if let Some(&wall) = theirs.walls.get(&site) {
+                    self.walls.insert(site, wall);
+                }
+                if let Some(&settled) = theirs.marks.get(&site) {
+                    self.mark_of(site, settled);
+                }
             }
         }
         let mut has_more = self.sites.merge(&copied.cut, &theirs.sites);
@@ -175,6 +187,7 @@ impl Nukv {
             walls: self.walls.clone(),
             begun: self.begun,
             newest_expiry: self.expiries.newest(),
+            marks: self.marks.clone(),
         };
         cx.put_named(SITES, kept.encode());
     }

@@ -2,7 +2,9 @@
 use crate::sites::{Link, Place, Sites};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{Content, Hlc, Key, Micros, ReplicaId, SiteId, Version, VersionId};
+use turnbuckle_core::{
+    Changed, Content, Hlc, Key, Label, Micros, ReplicaId, SiteId, Unmet, Version, VersionId,
+};
 use turnbuckle_raft::OperationName;
 
 /// An entry.
@@ -82,54 +84,123 @@ pub(crate) struct Write {
     /// Whether the key had a value before, as far as the leader knew. Other sites are not told.
     #[prost(bool, tag = "3")]
     pub existed: bool,
-    /// Whether it is a delete that finds no value: then it puts nothing. It has an entry, so that it is found if its session asks again.
+    /// Whether it puts nothing: a delete that finds no value, or a change of an expiry that is not made. It has an entry, so that it is found if its session asks again.
     #[prost(bool, tag = "4")]
-    pub finds_nothing: bool,
-    /// The version that it has found, which is a delete or has expired, if there is one.
+    pub puts_nothing: bool,
+    /// The version that it has found, if there is one and it puts nothing.
     #[prost(fixed64, tag = "5")]
     found_at: u64,
     #[prost(uint32, tag = "6")]
     found_site: u32,
-    /// When the value expires or, if it finds nothing, when the value that it has found has expired: in microseconds since 1970. 0: never.
+    /// When the value expires that it puts or, if it puts nothing, that it has found: in microseconds since 1970, plus 1. 0: never.
     #[prost(fixed64, tag = "7")]
     until: u64,
+    /// The version that wrote the value that it puts or has found, if that is another one.
+    #[prost(fixed64, tag = "8")]
+    base_at: u64,
+    #[prost(uint32, tag = "9")]
+    base_site: u32,
+    /// Whether it only changes an expiry, and whether its answer has the value. Other sites are not told.
+    #[prost(bool, tag = "10")]
+    retimes: bool,
+    #[prost(bool, tag = "11")]
+    returns_value: bool,
+}
+
+/// The version of this time and site; 0 for none.
+fn version_of(at: u64, site: u32) -> Option<VersionId> {
+    let replica = ReplicaId::from(SiteId(site as u16));
+    let at = Hlc(at);
+    (at > Hlc::ZERO).then_some(VersionId { at, replica })
+}
+
+fn named(version: Option<VersionId>) -> (u64, u32) {
+    version.map_or((0, 0), |id| (id.at.0, id.replica.site().0.into()))
 }
 
 impl Write {
-    /// A put, or a delete that finds a value.
-    pub fn of(key: Bytes, content: &Content, existed: bool) -> Write {
-        Write {
+    /// A put, and its answer.
+    pub fn of(key: Bytes, content: &Content, changed: Changed) -> Write {
+        let (base_at, base_site) = named(content.base());
+        let write = Write {
             key,
             value: content.stored().cloned(),
-            until: content.until().unwrap_or_default().0,
-            existed,
+            until: content.until().map_or(0, |until| until.0 + 1),
+            base_at,
+            base_site,
             ..Write::default()
-        }
+        };
+        write.answered(changed)
     }
 
-    /// A delete that finds nothing; or this version, which is a delete or has expired.
-    pub fn nothing(key: Bytes, found: Option<VersionId>, expired: Option<Micros>) -> Write {
-        let (at, site) = found.map_or((0, 0), |id| (id.at.0, id.replica.site().0));
-        Write {
+    /// A write that puts nothing, its answer, and the version that it has found.
+    pub fn nothing(key: Bytes, found: Option<Label>, changed: Changed) -> Write {
+        let (found_at, found_site) = named(found.map(|found| found.id));
+        let (base_at, base_site) = named(found.and_then(|found| found.base));
+        let until = found.and_then(|found| found.until);
+        let write = Write {
             key,
-            finds_nothing: true,
-            found_at: at,
-            found_site: site.into(),
-            until: expired.unwrap_or_default().0,
+            puts_nothing: true,
+            found_at,
+            found_site,
+            until: until.map_or(0, |until| until.0 + 1),
+            base_at,
+            base_site,
             ..Write::default()
+        };
+        write.answered(changed)
+    }
+
+    fn answered(self, changed: Changed) -> Write {
+        match changed {
+            Changed::Made { existed } => Write { existed, ..self },
+            Changed::Retimed(_) => Write {
+                existed: true,
+                retimes: true,
+                returns_value: true,
+                ..self
+            },
+            Changed::Unmet(unmet) => Write {
+                existed: unmet.has_value,
+                retimes: true,
+                returns_value: unmet.value.is_some(),
+                value: unmet.value,
+                ..self
+            },
         }
     }
 
-    /// When the value expires or, if it finds nothing, when what it has found has expired.
-    pub fn until(&self) -> Option<Micros> {
-        (self.until > 0).then_some(Micros(self.until))
+    /// The answer.
+    pub fn changed(&self) -> Changed {
+        let existed = self.existed;
+        let value = self.value.clone().filter(|_| self.returns_value);
+        match (self.puts_nothing && self.retimes, value) {
+            (true, value) => Changed::Unmet(Box::new(Unmet {
+                has_value: existed,
+                value,
+            })),
+            (false, Some(value)) => Changed::Retimed(value),
+            (false, None) => Changed::Made { existed },
+        }
     }
 
-    /// The version that it has found, which is a delete or has expired.
-    pub fn found(&self) -> Option<VersionId> {
-        let replica = ReplicaId::from(SiteId(self.found_site as u16));
-        let at = Hlc(self.found_at);
-        (at > Hlc::ZERO).then_some(VersionId { at, replica })
+    /// When the value expires that it puts or, if it puts nothing, that it has found.
+    pub fn until(&self) -> Option<Micros> {
+        self.until.checked_sub(1).map(Micros)
+    }
+
+    /// What a receipt says of this version, which it puts or has found.
+    pub fn label(&self, id: VersionId) -> Label {
+        Label {
+            id,
+            base: version_of(self.base_at, self.base_site),
+            until: self.until(),
+        }
+    }
+
+    /// The version that it has found.
+    pub fn found(&self) -> Option<Label> {
+        version_of(self.found_at, self.found_site).map(|id| self.label(id))
     }
 }
 
@@ -139,7 +210,7 @@ pub(crate) struct Mark {
     /// Every site has everything that this site has stamped up to this time.
     #[prost(fixed64, tag = "1")]
     pub held: u64,
-    /// Every site has everything that any site has stamped up to this time: such deletes are forgotten.
+    /// Every site has everything that any site has stamped up to this time. When the marks of all sites say so, such deletes are forgotten.
     #[prost(fixed64, tag = "2")]
     pub settled: u64,
 }
@@ -168,10 +239,12 @@ impl Entry {
     pub fn for_others(mut self) -> Entry {
         (self.session, self.tag) = (0, 0);
         match &mut self.work {
-            Some(Work::Write(write)) if write.finds_nothing => {
-                *write = Write::nothing(Bytes::new(), None, None)
+            Some(Work::Write(write)) if write.puts_nothing => {
+                *write = Write::nothing(Bytes::new(), None, Changed::Made { existed: false });
             }
-            Some(Work::Write(write)) => write.existed = false,
+            Some(Work::Write(write)) => {
+                (write.existed, write.retimes, write.returns_value) = (false, false, false);
+            }
             _ => {}
         }
         self
@@ -223,7 +296,7 @@ impl Entry {
 
     /// The key that it puts.
     pub fn key(&self) -> Option<Key> {
-        let write = self.write().filter(|write| !write.finds_nothing);
+        let write = self.write().filter(|write| !write.puts_nothing);
         write.map(|write| Key::from(write.key.clone()))
     }
 
@@ -231,12 +304,12 @@ impl Entry {
     pub fn into_version(self) -> Option<(Key, Version<()>)> {
         let id = self.id();
         match self.work {
-            Some(Work::Write(write)) if write.finds_nothing => None,
+            Some(Work::Write(write)) if write.puts_nothing => None,
             Some(Work::Write(write)) => {
-                let until = write.until();
+                let Label { base, until, .. } = write.label(id);
                 let content = write
                     .value
-                    .map_or(Content::DELETE, |value| Content::new(value, until));
+                    .map_or(Content::DELETE, |value| Content::with_base(value, until, base));
                 let version = Version {
                     id,
                     content,
@@ -266,15 +339,20 @@ impl Entry {
         if self.site >= u32::from(ReplicaId::MAX_SITES) {
             return Err(format!("site {}", self.site));
         }
-        if self
-            .write()
-            .is_some_and(|write| write.found_site >= u32::from(ReplicaId::MAX_SITES))
-        {
-            return Err("a delete of a version of no site".to_string());
+        let max = u32::from(ReplicaId::MAX_SITES);
+        let names_no_site = |write: &Write| write.found_site >= max || write.base_site >= max;
+        if self.write().is_some_and(names_no_site) {
+            return Err("a write that names a version of no site".to_string());
         }
-        let is_sound = |write: &Write| write.until == 0 || write.value.is_some() || write.finds_nothing;
+        let is_plain = |write: &Write| write.until == 0 && write.base_at == 0;
+        let is_sound = |write: &Write| is_plain(write) || write.value.is_some() || write.puts_nothing;
         if !self.write().is_none_or(is_sound) {
-            return Err("a delete that expires".to_string());
+            return Err("a delete with an expiry".to_string());
+        }
+        if let Some(write) = self.write().filter(|write| !write.puts_nothing)
+            && let Some(base) = version_of(write.base_at, write.base_site)
+        {
+            base.check_base_of(self.id()).map_err(|error| error.found)?;
         }
         let is_first = matches!(self.work, Some(Work::Begin(_)));
         if let Some(Work::Begin(begin)) = &self.work {

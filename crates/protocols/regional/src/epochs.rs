@@ -12,7 +12,7 @@ use crate::apply::decode;
 use crate::entry::{Begin, Entry, Mark, Work};
 use crate::replica::{Cx, Nukv};
 use crate::sites::{Link, Place};
-use turnbuckle_core::Hlc;
+use turnbuckle_core::{Hlc, SiteId};
 use turnbuckle_raft::{OperationName, Proposed};
 
 impl Nukv {
@@ -83,6 +83,20 @@ impl Nukv {
     }
 
     // ---- marks ------------------------------------------------------------------------------------------------
+
+    /// A mark of another site is applied, and everything that the site had stamped before it.
+    pub(crate) fn mark_of(&mut self, site: SiteId, settled: Hlc) {
+        let known = self.marks.entry(site).or_default();
+        *known = settled.max(*known);
+    }
+
+    /// Deletes up to this time are forgotten, and values that have expired by then. Every site has everything up to it. And from every site this one has the
+    /// mark that says so, with all that the site had stamped before: a site that did not have a delete yet may have changed the expiry of what was deleted.
+    pub(crate) fn forgettable(&self) -> Hlc {
+        let of_site = |site| self.marks.get(&site).copied().unwrap_or_default();
+        let marks = self.others().map(of_site);
+        marks.fold(self.settled, Hlc::min)
+    }
 
     /// Notes how far all sites are, until all know that all have every write. For that, each site's own entries have to come as far as the newest write of any site.
     ///

@@ -2,7 +2,7 @@
 use crate::replica::{Cx, Line, Nukv};
 use crate::request::{Outcome, Request, Response};
 use crate::sites::{Has, Place};
-use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, Receipt, RequestId, SiteId, VersionId};
+use turnbuckle_core::{Hlc, Level, Micros, PlainResponse, RequestId, SiteId, Version, VersionId};
 use turnbuckle_raft::Role;
 
 impl Nukv {
@@ -13,15 +13,12 @@ impl Nukv {
         }
         let newest = cx.chain(request.work.key()).map(|chain| chain.newest());
         let now = self.read_time(cx, request.above);
-        let version = newest.map(|newest| newest.id);
+        let version = newest.map(Version::label);
         let value = newest.and_then(|newest| newest.content.at(now).cloned());
-        let until = newest.and_then(|newest| newest.content.until());
         let expired = newest.and_then(|newest| newest.content.expired_at(now));
-        let (epoch, floor) = self.needs_of(version);
-        let receipt = Receipt {
-            until,
-            ..self.receipt(cx, request.work.level(), version, self.applied)
-        };
+        let (epoch, floor) = self.needs_of(version.map(|version| version.id));
+        let receipt = self.receipt(cx, request.work.level(), None, self.applied);
+        let receipt = receipt.of(version);
         let response = Response {
             outcome: Outcome::Answered(PlainResponse::Value(value)),
             index: self.applied,

@@ -35,8 +35,10 @@ pub struct Nukv {
     pub(crate) sites: Sites,
     /// Of each site, what a clock there read: everything that the site had acknowledged by then is applied here.
     pub(crate) walls: BTreeMap<SiteId, Micros>,
-    /// Deletes up to this time are forgotten: every site has everything up to it.
+    /// Every site has everything up to this time.
     pub(crate) settled: Hlc,
+    /// Of each other site, the same by the newest of its marks that is applied here.
+    pub(crate) marks: BTreeMap<SiteId, Hlc>,
     /// Other sites have everything of this one up to here: so the entries up to there need not be kept for them.
     pub(crate) held: Hlc,
     /// The newest timestamp of a write that is applied here; after a start, of any entry.
@@ -262,6 +264,7 @@ impl Protocol for Nukv {
             kept_expiry: kept.newest_expiry,
             taken: kept.sites.clone(),
             settled: kept.settled,
+            marks: kept.marks,
             held: kept.held,
             fetching: Fetching::NONE,
             copying: None,
@@ -423,7 +426,8 @@ impl Protocol for Nukv {
 
     /// No older write may still come: also where a copy has told of more than entries have brought.
     fn settled(&self) -> Hlc {
-        self.settled.min(self.sites.until(self.replicas.keys().copied()))
+        self.forgettable()
+            .min(self.sites.until(self.replicas.keys().copied()))
     }
 
     fn on_wish(&mut self, cx: &mut Cx<'_>, mut wish: Wish) {
@@ -468,9 +472,10 @@ impl Protocol for Nukv {
         // If all sites have every write, and are beyond what has expired, there is none for whose sake deletes are kept.
         let expired = self.expiries.due(Hlc::from_wall(now.wall.reading));
         let newest = self.newest_write.max(expired.unwrap_or_default());
-        let settled = match self.settled >= newest && !self.has_gap {
-            true => self.settled.max(Hlc::from_wall(now.wall.earliest)),
-            false => self.settled,
+        let forgettable = self.forgettable();
+        let settled = match forgettable >= newest && !self.has_gap {
+            true => forgettable.max(Hlc::from_wall(now.wall.earliest)),
+            false => forgettable,
         };
         let waits = self.has_gap || self.copying.is_some() || self.group.is_busy();
         let forwards = self.leads && self.is_forwarding();

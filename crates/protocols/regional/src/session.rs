@@ -25,8 +25,8 @@ use crate::sites::Place;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Expiry, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Proof,
-    PutOptions, Receipt, ReplicaSet, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadFrame, BadToken, Change, Failure, Hlc, Level, Levels, Micros, Operation, PlainRequest, Proof,
+    Receipt, ReplicaSet, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 use turnbuckle_raft::asking::{self, Known, Operations, Part, Timer, Wants};
 
@@ -60,23 +60,8 @@ pub struct NukvSession {
     drops_dependency: bool,
     waits: bool,
     /// The operations under way.
-    open: Operations<Written>,
+    open: Operations<Change>,
     seen: Seen,
-}
-
-/// What a write asks for, until it is answered.
-#[derive(Debug, Clone)]
-struct Written {
-    /// The value, or `None` to delete.
-    value: Option<Bytes>,
-    expiry: Option<Expiry>,
-}
-
-impl Written {
-    /// Whether its outcome tells the client of the version before it, as a read does.
-    fn reads(&self) -> bool {
-        self.value.is_none() || self.expiry == Some(Expiry::Kept)
-    }
 }
 
 /// What a session has seen.
@@ -116,7 +101,7 @@ fn places(row: &BTreeMap<(SiteId, Hlc), Hlc>) -> Vec<(SiteId, Place)> {
         .collect()
 }
 
-/// The level at which a write reads if its outcome reveals what was there: a delete that finds nothing, or a value that keeps an expiry. The leader must have what the session has read and written, unless the
+/// The level at which a write reads if its outcome tells of the version before it ([`Change::reads`]). The leader must have what the session has read and written, unless the
 /// session asks for nothing.
 fn reads_at(level: Level) -> Level {
     match level {
@@ -265,13 +250,7 @@ impl NukvSession {
         let request = Request {
             work: match &part.write {
                 None => PlainRequest::Get(key, level),
-                Some(Written { value, expiry }) => {
-                    let options = expiry.map(|expiry| PutOptions {
-                        expiry: Some(expiry),
-                        ..PutOptions::default()
-                    });
-                    PlainRequest::Put(key, value.clone(), level, options.map(Box::new))
-                }
+                Some(change) => PlainRequest::Put(key, change.value.clone(), level, change.options()),
             },
             by,
             index: part.since_index,
@@ -301,27 +280,32 @@ impl NukvSession {
             return;
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
-        // A delete that finds nothing is a read.
+        // A delete that finds nothing is a read, and so is a change of an expiry that is not made.
         let is_read = match (&answer, &part.write) {
             (Answer::Value(_), None) => true,
-            (Answer::Written { existed }, Some(write)) => write.value.is_none() && !existed,
+            (Answer::Written { existed }, Some(change)) => change.is_delete() && !existed,
+            (Answer::Replaced(_), Some(change)) if change.retimes.is_some() => false,
+            (Answer::Unmet(_), Some(change)) if change.retimes.is_some() => true,
             _ => {
                 let why = "the replica gives an answer to another question".to_string();
                 self.open.ask_again(cx, tag, number, why, false);
                 return;
             }
         };
+        // A change of an expiry has also told of the value, which is in the version that it wrote.
+        let is_read_too = part.write.as_ref().is_some_and(|change| change.retimes.is_some());
         self.seen.read = self.seen.read.max(expired);
         match receipt.version {
-            Some(id) if epoch == Hlc::ZERO => {
-                self.seen
-                    .note_floor(partition, [id.replica.site()].into_iter(), floor);
-                self.seen
-                    .note(partition, id.replica.site(), Place { epoch, at: id.at }, !is_read);
-            }
             Some(id) => {
+                let site = id.replica.site();
+                if epoch == Hlc::ZERO {
+                    self.seen.note_floor(partition, [site].into_iter(), floor);
+                }
                 let place = Place { epoch, at: id.at };
-                self.seen.note(partition, id.replica.site(), place, !is_read);
+                self.seen.note(partition, site, place, !is_read);
+                if is_read_too && !is_read {
+                    self.seen.note(partition, site, place, false);
+                }
             }
             None => self
                 .seen
@@ -397,8 +381,8 @@ impl Session for NukvSession {
             Operation::Put {
                 key, value, options, ..
             } => {
-                let expiry = options.and_then(|options| options.expiry);
-                (vec![Part::new(key, Some(Written { value, expiry }))], Wants::One)
+                let change = Change::new(value, options.as_deref());
+                (vec![Part::new(key, Some(change))], Wants::One)
             }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);

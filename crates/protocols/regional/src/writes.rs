@@ -3,29 +3,10 @@ use crate::apply::note_ahead;
 use crate::entry::{Entry, Work, Write};
 use crate::replica::{Cx, Nukv};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{
-    Expiry, Hlc, Key, Micros, NewContent, PlainRequest, PlainResponse, Receipt, RequestId, VersionId,
-};
+use turnbuckle_core::{Change, Hlc, Key, PlainRequest, PlainResponse, Receipt, RequestId, Version};
 use turnbuckle_raft::sessions::Found;
 use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{Proposed, Role};
-
-/// The newest version of a key.
-#[derive(Debug, Clone, Copy)]
-struct There {
-    id: VersionId,
-    /// Whether it has a value, which may have expired.
-    has_value: bool,
-    /// When that value expires.
-    until: Option<Micros>,
-}
-
-impl There {
-    /// Whether the key has a value for a reader at this time.
-    fn has_value_at(&self, now: Hlc) -> bool {
-        self.has_value && self.until.is_none_or(|until| Hlc::from_wall(until) > now)
-    }
-}
 
 impl Nukv {
     /// A write, which only the leader of the site carries out.
@@ -64,12 +45,15 @@ impl Nukv {
         let PlainRequest::Put(key, value, _, options) = &request.work else {
             return;
         };
-        let expiry = options.as_ref().and_then(|options| options.expiry);
+        let change = Change::new(value.clone(), options.as_deref());
         let now = self.read_time(cx, request.above);
         let found = self.found(cx, key);
-        let existed = found.is_some_and(|found| found.has_value_at(now));
+        let new = change.of(found.as_ref(), now);
         // It tells of what is there, as a read does. What the session has seen may be under way to here: without it, a delete would not delete that.
-        let reads = value.is_none() && !existed || expiry == Some(Expiry::Kept);
+        let reads = match change.is_delete() {
+            true => new.is_err(),
+            false => change.reads(),
+        };
         if reads && self.lacks(&request.needs).is_some() {
             return self.wait_for_needs(cx, id, request);
         }
@@ -82,22 +66,19 @@ impl Nukv {
             };
             return self.reply(cx, id, level, outcome);
         };
-        let PlainRequest::Put(key, value, ..) = request.work else {
+        let PlainRequest::Put(key, ..) = request.work else {
             return;
         };
-        let write = match value {
-            None if !existed => {
-                let expired = found.and_then(|found| found.until);
-                Write::nothing(key.0, found.map(|found| found.id), expired)
-            }
-            value => {
-                let new = NewContent {
-                    value,
-                    expiry,
-                    previous: found.filter(|_| existed).and_then(|found| found.until),
+        let stamped = new.and_then(|new| new.stamped(link.place.at));
+        let write = match stamped {
+            Ok((content, changed)) => {
+                let content = match self.config.bugs.expiry_revives {
+                    true => content.without_base(),
+                    false => content,
                 };
-                Write::of(key.0, &new.stamped(link.place.at), existed)
+                Write::of(key.0, &content, changed)
             }
+            Err(changed) => Write::nothing(key.0, found.as_ref().map(Version::label), changed),
         };
         let Some((at, entry)) = self.propose_own(cx, link, Work::Write(write), request.by) else {
             let why = "too many writes wait for a majority of the site's replicas".to_string();
@@ -111,19 +92,10 @@ impl Nukv {
     }
 
     /// What the key has at the end of the leader's log.
-    fn found(&self, cx: &Cx<'_>, key: &Key) -> Option<There> {
-        let newest = cx.chain(key).map(|chain| chain.newest());
-        let there = newest.map(|newest| There {
-            id: newest.id,
-            has_value: !newest.content.is_delete(),
-            until: newest.content.until(),
-        });
-        let ahead = self.ahead.get(key).map(|ahead| There {
-            id: ahead.id,
-            has_value: ahead.has_value,
-            until: ahead.until,
-        });
-        there.into_iter().chain(ahead).max_by_key(|found| found.id)
+    fn found(&self, cx: &Cx<'_>, key: &Key) -> Option<Version<()>> {
+        let there = cx.chain(key).map(|chain| chain.newest().clone());
+        let ahead = self.ahead.get(key).map(|ahead| ahead.version.clone());
+        there.into_iter().chain(ahead).max_by_key(Version::rank)
     }
 
     /// The client waits until its entry is applied.
@@ -188,20 +160,19 @@ impl Nukv {
             // No client waits for other entries.
             return;
         };
-        let version = match write.finds_nothing {
+        let version = match write.puts_nothing {
             true => write.found(),
-            false => Some(entry.id()),
+            false => Some(write.label(entry.id())),
         };
-        let (epoch, floor) = self.needs_of(version);
+        let (epoch, floor) = self.needs_of(version.map(|version| version.id));
         let receipt = Receipt {
             waited: cx.now.monotonic.since(client.since),
-            until: write.until(),
-            ..self.receipt(cx, client.level, version, client.at.index)
+            ..self.receipt(cx, client.level, None, client.at.index)
         };
-        let expired = write.until().filter(|_| write.finds_nothing);
-        let existed = write.existed;
+        let receipt = receipt.of(version);
+        let expired = write.until().filter(|_| write.puts_nothing && !write.existed);
         let response = Response {
-            outcome: Outcome::Answered(PlainResponse::Written { existed }),
+            outcome: Outcome::Answered(write.changed().into()),
             index: client.at.index,
             epoch,
             floor,

@@ -16,6 +16,7 @@ fn regional_keyspaces_prevent_in_the_gallery_what_a_session_sees_of_one_key() {
         "reads_go_back",
         "own_write_missing",
         "expired_key_comes_back",
+        "old_value_revived_by_expire",
         "deleted_key_comes_back",
         "sites_stay_different",
         "acknowledged_write_lost",

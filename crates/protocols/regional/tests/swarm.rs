@@ -175,6 +175,7 @@ fn every_planted_bug_is_found() {
         ("keeps_no_votes", all, Keys::Two, 20..=30),
         ("claims_by_stamps", all, Keys::Two, 60..=70),
         ("forgets_what_expired", all, Keys::Two, 60..=70),
+        ("expiry_revives", all, Keys::Two, 1..=10),
     ];
     let worlds = match asked.as_deref() {
         Some(bug) => vec![(bug, levels()[0], keys(), seeds())],

@@ -37,6 +37,28 @@
 //!      | directory 7, being filled: an old copy. An empty one would be called 8
 //! ```
 //!
+//! # Changes of an expiry that come late
+//!
+//! A site that has not heard of a delete may still take an `EXPIRE` of the deleted value. That writes a version with this value. It is stamped later than the
+//! delete, and is older in the order of versions ([`turnbuckle_core::Rank`]). If it arrived after the delete was forgotten, the value would come back.
+//!
+//! When a site shows the delete, it takes no such `EXPIRE` any more. Its report of that comes behind everything that it had stamped before. So a replica has all
+//! such versions if it has *itself heard* from every site that the delete is shown there.
+//!
+//! ```text
+//!   site a                                   site b                              site c
+//!      | <~~~~~~~~~~~~~~~~~~~~~ x deleted @12 ~~ | ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~> |
+//!      | <~~ EXPIRE x @15 of @5 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ before the delete came
+//!      | <~~ shows 12 ~~~~~~~~~~~~~~~~~~~~~~~~~~ | <~~ shows 12 ~~~~~~~~~~~~~~~~~~~~~~ |
+//!      | deletes up to 12 are forgotten           |
+//! ```
+//!
+//! What an old copy of a directory has stamped before it knew that it is one is not taken ([`Deletes::is_of_the_forgotten`]): it may have the deleted value.
+//!
+//! If a reports this to b, b must not forget anything by that alone. If a value has expired by a change that c has not heard of, c may have changed its expiry,
+//! too, and this change may be on its way to b. b would not take it, and the sites would differ. The report only tells b what the other sites do not need any
+//! more.
+//!
 //! # When a directory is older than one that has served since
 //!
 //! Suppose that a directory is copied and then lost. An empty one takes its place, and serves. Then the copy is put back. Versions that only the copy
@@ -70,7 +92,9 @@ mod tests;
 use crate::Planted;
 use found::Found;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, ServerId, Topology, Vitals};
+use turnbuckle_core::{
+    Chain, Context, Forgotten, Hlc, Meta, Protocol, Recovered, ReplicaId, ServerId, Topology, Version, Vitals,
+};
 
 /// The name under which this is written down.
 const NAME: &str = "deletes";
@@ -110,9 +134,12 @@ pub struct Deletes {
     is_filling: bool,
     /// Whether this run began while the directory was being filled.
     was_empty: bool,
+    /// What this replica has itself heard of every site in this run: deletes up to this time are shown everywhere.
+    heard_everywhere: Hlc,
     outdated: Option<Outdated>,
     /// Planted bugs.
     serves_old: bool,
+    forgets_by_hearsay: bool,
     keeps_shown_while_taking_back: bool,
 }
 
@@ -123,7 +150,7 @@ pub struct Said {
     pub birth: u64,
     /// Everything that any site stamped up to this time is shown by the sender, now and after any restart.
     pub shown: Hlc,
-    /// Deletes that were stamped up to this time may be forgotten at the sender.
+    /// Deletes that were stamped up to this time are shown everywhere, and may be forgotten at some site.
     pub forgotten: Hlc,
 }
 
@@ -171,8 +198,10 @@ impl Deletes {
             pending: None,
             is_filling,
             was_empty: is_filling,
+            heard_everywhere: Hlc::ZERO,
             outdated: None,
             serves_old: planted.serves_an_old_directory,
+            forgets_by_hearsay: planted.forgets_by_hearsay,
             keeps_shown_while_taking_back: planted.keeps_shown_while_taking_back,
         }
     }
@@ -206,9 +235,15 @@ impl Deletes {
             .filter(|(_, said)| said.birth > 0 && said.shown > Hlc::ZERO);
         self.vouched
             .extend(vouching.map(|(&replica, said)| (replica, said.birth)));
-        let forgotten = self.shown_everywhere().max(self.forgotten_elsewhere.min(shown));
-        self.written.forgotten = self.written.forgotten.max(forgotten);
+        self.may_forget(shown);
         self.write(cx);
+    }
+
+    /// What may be forgotten by now, here and elsewhere.
+    fn may_forget(&mut self, shown: Hlc) {
+        self.heard_everywhere = self.heard_everywhere.max(self.shown_everywhere());
+        let forgotten = self.heard_everywhere.max(self.forgotten_elsewhere.min(shown));
+        self.written.forgotten = self.written.forgotten.max(forgotten);
     }
 
     /// Writes down what other sites have reported as forgotten. They may lose their directories while this one is being filled, and be filled from
@@ -387,8 +422,26 @@ impl Deletes {
         self.is_filling
     }
 
-    /// Deletes that were stamped up to this time may be forgotten.
+    /// Deletes that were stamped up to this time may be forgotten here.
     pub fn forgotten(&self) -> Hlc {
+        match self.forgets_by_hearsay {
+            true => self.kept.forgotten,
+            false => self.kept.forgotten.min(self.heard_everywhere),
+        }
+    }
+
+    /// Whether a version that has arrived must not be taken: it changes the expiry of a value that was deleted here, and the delete is forgotten. Only an old
+    /// copy of a directory can send it, which was served before it could hear that it is one. `chain`: what is here of the key.
+    pub fn is_of_the_forgotten<M: Meta>(&self, chain: Option<&Chain<M>>, version: &Version<M>) -> bool {
+        let Some(base) = version.content.base() else {
+            return false;
+        };
+        let is_here = |held: &Version<M>| held.rank().base == base;
+        base.at <= self.forgotten() && !chain.is_some_and(|chain| chain.iter().any(is_here))
+    }
+
+    /// Deletes that were stamped up to this time are shown everywhere, as this replica or another one has heard.
+    pub fn shown_by_all(&self) -> Hlc {
         self.kept.forgotten
     }
 
@@ -411,7 +464,7 @@ impl Deletes {
     pub fn vitals(&self, stable_until: Option<Hlc>) -> Vitals {
         Vitals {
             stable_until,
-            deletes_until: Some(self.kept.forgotten).filter(|until| *until > Hlc::ZERO),
+            deletes_until: Some(self.forgotten()).filter(|until| *until > Hlc::ZERO),
             is_outdated: self.outdated.is_some(),
             is_filling: self.is_filling,
             under_way: 0,

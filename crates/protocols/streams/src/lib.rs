@@ -14,6 +14,8 @@ pub use marks::Marks;
 pub struct Planted {
     /// A delete is forgotten once every replica has stamped beyond it, whether it is shown there or not.
     pub forgets_deletes_early: bool,
+    /// A delete is forgotten when another site reports that it may be, although changes of the expiry of what it deleted may be under way to here.
+    pub forgets_by_hearsay: bool,
     /// An old copy of a data directory is served as if it were the latest.
     pub serves_an_old_directory: bool,
     /// A replica writes down what it shows while peers may still send back deletes that it lost.

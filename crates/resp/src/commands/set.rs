@@ -97,6 +97,19 @@ fn condition(call: &Call<'_>, place: usize) -> Result<Option<(Condition, usize)>
 
 /// The expiry that begins at `place`, if there is one, and how many arguments it has.
 fn expiry(call: &Call<'_>, place: usize) -> Result<Option<(Expiry, usize)>, Refusal> {
+    if call.arguments.is(place, "KEEPTTL") {
+        return Ok(Some((Expiry::Kept, 1)));
+    }
+    let expiry = expiry_with_number(call, place, "set")?;
+    Ok(expiry.map(|expiry| (expiry, 2)))
+}
+
+/// The word at `place`, and the number behind it, as an expiry. `None`: it is another word.
+pub(super) fn expiry_with_number(
+    call: &Call<'_>,
+    place: usize,
+    command: &str,
+) -> Result<Option<Expiry>, Refusal> {
     type Make = fn(Micros) -> Expiry;
     const WITH_NUMBER: [(&str, Unit, Make); 4] = [
         ("EX", Unit::Seconds, Expiry::After),
@@ -104,16 +117,13 @@ fn expiry(call: &Call<'_>, place: usize) -> Result<Option<(Expiry, usize)>, Refu
         ("EXAT", Unit::Seconds, Expiry::At),
         ("PXAT", Unit::Millis, Expiry::At),
     ];
-    if call.arguments.is(place, "KEEPTTL") {
-        return Ok(Some((Expiry::Kept, 1)));
-    }
     let mut words = WITH_NUMBER.into_iter();
     let found = words.find(|(word, ..)| call.arguments.is(place, word) && place + 1 < call.len());
     let Some((_, unit, expiry)) = found else {
         return Ok(None);
     };
-    let number = unit.micros(call, place + 1, "set")?;
-    Ok(Some((expiry(number), 2)))
+    let number = unit.micros(call, place + 1, command)?;
+    Ok(Some(expiry(number)))
 }
 
 /// The unit of an expiry's number.
@@ -137,7 +147,7 @@ impl Unit {
         let max = i64::MAX / micros_of_one;
         match call.integer(place)? {
             number if (1..=max).contains(&number) => Ok(Micros((number * micros_of_one) as u64)),
-            _ => Err(Refusal::invalid_expire_time(command, max)),
+            _ => Err(Refusal::invalid_expire_time(command, 1, max)),
         }
     }
 }

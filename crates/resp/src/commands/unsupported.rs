@@ -19,14 +19,10 @@ pub(super) fn check(name: &[u8]) -> Result<(), Refusal> {
 const NO_STEP: &str = "read the value, and write it with SET .. IF VERSION or between WATCH and EXEC, which keyspaces of kind consensus take";
 const STRINGS_ONLY: &str = "values are strings; there are no other types";
 
-const UNSUPPORTED: [(&[&str], &str); 11] = [
+const UNSUPPORTED: [(&[&str], &str); 10] = [
     (
         &["ACL", "DEBUG", "SHUTDOWN"],
         "this command is about the internals of Redis, and those of Turnbuckle differ",
-    ),
-    (
-        &["EXPIRE", "EXPIREAT", "GETEX", "PERSIST", "PEXPIRE", "PEXPIREAT"],
-        "no keyspace changes the expiry of a value that is already written; SET it with EX, PX, EXAT or PXAT",
     ),
     (&["COPY", "RENAME", "RENAMENX", "SETBIT"], NO_STEP),
     (

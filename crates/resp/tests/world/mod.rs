@@ -154,6 +154,7 @@ impl World {
             asked: wanted.unwrap_or(asked.into()),
             given: asked,
             version: None,
+            base: None,
             server: ServerId::default(),
             route: self.route.unwrap_or(Route::Local),
             waited: Micros(0),
@@ -196,6 +197,22 @@ impl World {
                     let unmet = Unmet { has_value, value };
                     return (Answer::Unmet(Box::new(unmet)), Some(receipt));
                 }
+                let value = match self.options.retimes {
+                    None => value,
+                    Some(retimes) => {
+                        let before = self.untils.get(&key).copied();
+                        let after = self.options.expiry.and_then(|expiry| expiry.deadline(NOW, None));
+                        if there.is_none() || !retimes.holds(before, after) {
+                            (receipt.version, receipt.until) = (newest, before);
+                            let has_value = there.is_some();
+                            let value = there.filter(|_| returns_previous);
+                            let unmet = Unmet { has_value, value };
+                            return (Answer::Unmet(Box::new(unmet)), Some(receipt));
+                        }
+                        receipt.base = newest;
+                        there.clone()
+                    }
+                };
                 let computed = match &self.options.computes {
                     None => None,
                     Some(compute) => match compute.apply(there.as_ref()) {

@@ -51,6 +51,7 @@ impl From<&Operation> for OperationKind {
             Operation::Get { .. } | Operation::Siblings { .. } => OperationKind::Get,
             Operation::Put { .. } if operation.computes() => OperationKind::Compute,
             Operation::Put { value: Some(_), .. } => OperationKind::Put,
+            Operation::Put { .. } if operation.retimes().is_some() => OperationKind::Put,
             Operation::Put { value: None, .. } => OperationKind::Delete,
             Operation::Transact { .. } => OperationKind::Transact,
             Operation::ReadMany { .. } | Operation::Watch { .. } => OperationKind::ReadMany,

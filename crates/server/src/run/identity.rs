@@ -12,7 +12,7 @@ use turnbuckle_core::Members;
 
 /// The version of the directory's format. Each change to what is found again in log or tables must change it. Otherwise an older directory would be
 /// taken for an empty one.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// What must be the same each time the directory is opened. It determines where keys are placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -434,19 +434,22 @@ mod tests {
     fn another_format_or_a_damaged_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("node.json");
+        let format = |number| format!("{{\"format\": {number}}}");
+        let of_another = |number| format!("found format {number}, of another release");
+        let (older, newer) = (FORMAT - 1, FORMAT + 1);
         for (text, found) in [
-            ("{\"format\": 4}", "found format 4, of another release"),
-            ("{\"format\": 6}", "found format 6, of another release"),
-            ("{", "EOF"),
-            ("", "EOF"),
-            ("{\"format\": 5}", "missing field"),
+            (format(older), of_another(older)),
+            (format(newer), of_another(newer)),
+            ("{".to_string(), "EOF".to_string()),
+            (String::new(), "EOF".to_string()),
+            (format(FORMAT), "missing field".to_string()),
         ] {
             fs::write(&file, text).unwrap();
             let error = check(directory.path(), &config("shop", 4), NodeId(0), 9)
                 .unwrap_err()
                 .to_string();
             assert!(
-                error.contains("expected the identity") && error.contains(found),
+                error.contains("expected the identity") && error.contains(&found),
                 "{error}"
             );
         }

@@ -1,7 +1,7 @@
 //! Puts with options: what their answers say of the key, beside whether the put was carried out.
 use super::{Judge, Rule, Seen, Shown};
 use crate::{OperationId, Record};
-use turnbuckle_core::{Answer, Condition, Operation, Receipt, VersionId};
+use turnbuckle_core::{Answer, Condition, Operation, Rank, Receipt};
 
 impl Judge {
     /// A put was told the value before it. Or it was told that its condition did not hold, and what is there.
@@ -10,6 +10,9 @@ impl Judge {
             return;
         };
         let (id, at) = (seen.id, seen.over);
+        if record.operation.retimes().is_some() {
+            return self.retimed(seen, record, answer, receipt);
+        }
         match answer {
             Answer::Replaced(before) => {
                 self.check_condition(id, record, true, before.is_some(), None);
@@ -22,11 +25,11 @@ impl Judge {
             Answer::Unmet(unmet) => {
                 let has_value = unmet.has_value;
                 self.refused(id, key, value.as_ref());
-                self.check_condition(id, record, false, has_value, receipt.version);
-                if let Some(version) = receipt.version {
+                self.check_condition(id, record, false, has_value, receipt.rank());
+                if let Some(version) = receipt.rank() {
                     self.note_until(key, version, receipt.until, at);
                 }
-                match (&unmet.value, receipt.version) {
+                match (&unmet.value, receipt.rank()) {
                     (None, Some(version)) if !has_value && receipt.until.is_some() => {
                         self.nothing_read(seen, version, receipt.until);
                     }
@@ -56,7 +59,7 @@ impl Judge {
         record: &Record,
         held: bool,
         has_value: bool,
-        newest: Option<VersionId>,
+        newest: Option<Rank>,
     ) {
         let Operation::Put { key, options, .. } = &record.operation else {
             return;
@@ -66,7 +69,7 @@ impl Judge {
             None => held,
             // The answer to a put that was carried out does not name the version before it.
             Some(Condition::Version(_)) if held => true,
-            Some(condition) => condition.holds(has_value, newest) == held,
+            Some(condition) => condition.holds(has_value, newest.map(|newest| newest.id)) == held,
         };
         if !fits {
             let words = format!(

@@ -20,7 +20,7 @@ use super::{Excuse, Judge, Rule, Seen, Witness};
 use crate::Record;
 use bytes::Bytes;
 use turnbuckle_core::{
-    Answer, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Receipt, VersionId,
+    Answer, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Rank, Receipt,
 };
 
 impl Judge {
@@ -34,11 +34,7 @@ impl Judge {
 
     /// A read of a key showed nothing, and saw this version, if that is known. If the version had expired: its value. `None` if it is not known whether it had,
     /// or what its value was.
-    pub(crate) fn seen_behind_nothing(
-        &self,
-        key: &Key,
-        version: Option<VersionId>,
-    ) -> Option<Option<&Bytes>> {
+    pub(crate) fn seen_behind_nothing(&self, key: &Key, version: Option<Rank>) -> Option<Option<&Bytes>> {
         if !self.may_expire(key) {
             return Some(None);
         }
@@ -82,6 +78,7 @@ impl Judge {
         match (&record.operation, answer) {
             (Operation::Get { key, .. }, Answer::Value(None)) => is_early(key),
             (Operation::Put { key, value: None, .. }, Answer::Written { existed: false }) => is_early(key),
+            (Operation::Put { key, .. }, Answer::Unmet(unmet)) => !unmet.has_value && is_early(key),
             (Operation::ReadMany { keys, .. }, Answer::Values(values)) => {
                 let nothing = keys.iter().zip(values).filter(|(_, value)| value.is_none());
                 nothing.into_iter().any(|(key, _)| is_early(key))
@@ -115,7 +112,7 @@ impl Judge {
     }
 
     /// A receipt names a version and when it expires.
-    pub(super) fn note_until(&mut self, key: &Key, version: VersionId, until: Option<Micros>, now: Micros) {
+    pub(super) fn note_until(&mut self, key: &Key, version: Rank, until: Option<Micros>, now: Micros) {
         if !self.judges_expiry {
             return;
         }
@@ -143,7 +140,7 @@ impl Judge {
         &mut self,
         record: &Record,
         key: &Key,
-        version: VersionId,
+        version: Rank,
         existed: bool,
         until: Option<Micros>,
     ) {
@@ -162,7 +159,8 @@ impl Judge {
                     .flat_map(|of_key| of_key.until.range(..version));
                 let mut older = older.map(|(_, known)| *known);
                 // A write of unknown outcome may have had another one, or this one itself.
-                let is_known = of_key.is_none_or(|of_key| of_key.unknown_values <= 1);
+                let is_known =
+                    of_key.is_none_or(|of_key| of_key.unknown_values <= 1 && of_key.open_retimes.is_empty());
                 !is_known
                     || match until {
                         Some(_) => older.any(|known| known == until),
@@ -170,7 +168,7 @@ impl Judge {
                     }
             }
             Some(expiry) => {
-                let asked = expiry.deadline(version.at.wall(), None);
+                let asked = expiry.deadline(version.id.at.wall(), None);
                 until == asked.map(|asked| asked.min(Content::LATEST))
             }
             None => until.is_none(),
@@ -183,15 +181,17 @@ impl Judge {
         }
     }
 
-    /// A value was read. It has not expired. `until`: when it expires, if the receipt says so.
-    pub(super) fn check_not_expired(&mut self, seen: &Seen, value: &Bytes, until: Option<Micros>) {
+    /// A value was read, of this version, if that is known. It has not expired.
+    pub(super) fn check_not_expired(&mut self, seen: &Seen, value: &Bytes, version: Option<Rank>) {
         if !self.judges_expiry {
             return;
         }
-        let version = self.version_of(&seen.key, value);
         let of_key = self.keys.get(&seen.key);
-        let known = || *of_key?.until.get(&version?)?;
-        let Some(until) = until.or_else(known) else {
+        let until = of_key.and_then(|of_key| match version {
+            Some(version) => of_key.until.get(&version).copied().flatten(),
+            None => of_key.expires_by(self.version_of(&seen.key, value)?),
+        });
+        let Some(until) = until else {
             return;
         };
         let known = self.time_seen_by(seen);
@@ -218,7 +218,7 @@ impl Judge {
     }
 
     /// A read shows nothing, because a version has expired.
-    pub(super) fn check_expired(&mut self, seen: &Seen, version: VersionId, until: Micros) {
+    pub(super) fn check_expired(&mut self, seen: &Seen, version: Rank, until: Micros) {
         let clocks = self.clocks_of(seen);
         let is_ahead_of_time = until > seen.over + self.clock_bound;
         let excuse = match self.newest_clock {
@@ -259,10 +259,11 @@ impl Judge {
         let is_expired = match (&record.operation, answer) {
             (_, Answer::Value(None)) => true,
             (Operation::Put { value: None, .. }, Answer::Written { existed }) => !existed,
+            (_, Answer::Unmet(unmet)) => !unmet.has_value,
             _ => false,
         };
         let expired = receipt.until.filter(|_| is_expired).map(Hlc::from_wall);
-        let Some(time) = receipt.version.map(|version| version.at).max(expired) else {
+        let Some(time) = receipt.rank().map(|version| version.id.at).max(expired) else {
             return;
         };
         self.note_time(record, time);
@@ -296,10 +297,7 @@ impl Judge {
             .filter(|(seen, _)| is_judged && !seen.is_careless);
         let shown = all.clone().filter_map(|(seen, value)| {
             let version = self.version_of(&seen.key, value.as_ref()?)?;
-            Some((
-                *self.keys.get(&seen.key)?.until.get(&version)?.as_ref()?,
-                &seen.key,
-            ))
+            Some((self.keys.get(&seen.key)?.expires_by(version)?, &seen.key))
         });
         let nothing = all.filter(|(_, value)| value.is_none());
         let gone = nothing.filter_map(|(seen, _)| Some((self.must_have_expired(seen)?, &seen.key)));
@@ -320,11 +318,11 @@ impl Judge {
     /// of a key that may have been deleted, that its session need not be shown, or of which a version is not known.
     fn must_have_expired(&self, seen: &Seen) -> Option<Micros> {
         let of_key = self.keys.get(&seen.key)?;
-        let expires = |version: &VersionId| of_key.until.get(version).copied().flatten();
+        let expires = |version: &Rank| of_key.until.get(version).copied().flatten();
         let is_known =
             of_key.unknown_values == 0 && of_key.deletes.keys().all(|version| expires(version).is_some());
         let floor = self.firm_floor(of_key, seen)?;
-        if !is_known || !of_key.open_deletes.is_empty() {
+        if !is_known || !of_key.open_deletes.is_empty() || !of_key.open_retimes.is_empty() {
             return None;
         }
         let may_be_shown = of_key.versions().filter(|&version| floor.admits(version));

@@ -1,30 +1,35 @@
 //! The least that an answer may show of a key.
 use crate::OperationId;
 use std::fmt;
-use turnbuckle_core::{Micros, ServerId, VersionId};
+use turnbuckle_core::{Micros, Rank, ServerId};
 
 /// A lower bound in the order of a key's versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Floor {
-    pub version: VersionId,
+    pub version: Rank,
     /// Whether the version itself is too old as well.
     above: bool,
 }
 
 impl Floor {
-    pub fn at_least(version: VersionId) -> Floor {
+    pub fn at_least(version: Rank) -> Floor {
         Floor {
             version,
             above: false,
         }
     }
 
-    pub fn above(version: VersionId) -> Floor {
+    pub fn above(version: Rank) -> Floor {
         Floor { version, above: true }
     }
 
+    /// Whether a change of the expiry of what this version wrote may be new enough.
+    pub fn admits_change_of(self, base: Rank) -> bool {
+        !self.above && self.version.base == base.id
+    }
+
     /// Whether a version is new enough.
-    pub fn admits(self, version: VersionId) -> bool {
+    pub fn admits(self, version: Rank) -> bool {
         version > self.version || version == self.version && !self.above
     }
 }

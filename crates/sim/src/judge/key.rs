@@ -2,21 +2,23 @@
 use super::floor::{Floor, Floors, Witness};
 use crate::OperationId;
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use turnbuckle_core::{Micros, ServerId, VersionId};
+use std::collections::{BTreeMap, BTreeSet};
+use turnbuckle_core::{Micros, Rank, ServerId};
 
 /// What an answer shows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
     /// This version: a value, or the delete that a receipt names.
-    Version(VersionId),
+    Version(Rank),
+    /// A value that this version wrote, with the expiry that it gave or with a changed one.
+    ValueOf(Rank),
     /// No value and no version.
     Nothing {
         /// Whether the receipt would have named a delete if it were remembered.
         is_forgotten: bool,
     },
     /// A delete of this version found a value.
-    ValueBelow(VersionId),
+    ValueBelow(Rank),
 }
 
 /// Whether an answer is new enough.
@@ -41,32 +43,34 @@ pub(super) struct Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acknowledged {
     pub at: Micros,
-    pub version: VersionId,
+    pub version: Rank,
     /// The number of replicas that had it.
     pub copies: usize,
     /// The newest version acknowledged up to here, and when it was acknowledged.
-    newest: (VersionId, Micros),
+    newest: (Rank, Micros),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct OfKey {
     /// In the order of their acknowledgement.
     pub acknowledged: Vec<Acknowledged>,
-    pub values: BTreeMap<VersionId, Known>,
-    pub deletes: BTreeMap<VersionId, Known>,
+    pub values: BTreeMap<Rank, Known>,
+    pub deletes: BTreeMap<Rank, Known>,
     /// The value of each version whose value is known.
-    pub contents: BTreeMap<VersionId, Bytes>,
+    pub contents: BTreeMap<Rank, Bytes>,
     /// When each version expires, as receipts say. Only where values may expire.
-    pub until: BTreeMap<VersionId, Option<Micros>>,
+    pub until: BTreeMap<Rank, Option<Micros>>,
     /// No node's clock has passed this time when the answer at hand was given: what expires later was not seen to be expired.
     pub clocks: Micros,
     /// Deletes, and puts of values that expire, which were asked for and not answered. They may have happened.
     pub open_deletes: BTreeMap<OperationId, OpenDelete>,
+    /// Changes of an expiry that were asked for and not answered. They may have happened.
+    pub open_retimes: BTreeSet<OperationId>,
     /// The number of writes of values whose version is not known.
     pub unknown_values: u32,
     pub floors: BTreeMap<Witness, Floors>,
     /// The versions that each replica has shown, and when it first did.
-    pub shown: BTreeMap<ServerId, BTreeMap<VersionId, Micros>>,
+    pub shown: BTreeMap<ServerId, BTreeMap<Rank, Micros>>,
     /// Floors for all replicas, from deletes that were forgotten.
     pub forgotten: Floors,
 }
@@ -90,7 +94,7 @@ pub(super) struct Nothing {
 }
 
 impl OfKey {
-    pub fn acknowledge(&mut self, at: Micros, version: VersionId, copies: usize) {
+    pub fn acknowledge(&mut self, at: Micros, version: Rank, copies: usize) {
         let newest = self.acknowledged.last().map(|last| last.newest);
         self.acknowledged.push(Acknowledged {
             at,
@@ -109,7 +113,7 @@ impl OfKey {
     }
 
     /// A version was acknowledged or shown.
-    pub fn know(&mut self, version: VersionId, is_value: bool, begun: Option<Micros>, now: Micros) {
+    pub fn know(&mut self, version: Rank, is_value: bool, begun: Option<Micros>, now: Micros) {
         let versions = if is_value {
             &mut self.values
         } else {
@@ -122,30 +126,39 @@ impl OfKey {
         known.begun = known.begun.max(begun.unwrap_or(Micros(0)));
     }
 
-    pub fn known(&self, version: VersionId) -> Option<Known> {
+    pub fn known(&self, version: Rank) -> Option<Known> {
         let value = self.values.get(&version);
         value.or_else(|| self.deletes.get(&version)).copied()
     }
 
+    /// When a value expires that this version wrote, at the latest: its expiry may have been changed. `None`: never, or it is not known.
+    pub fn expires_by(&self, base: Rank) -> Option<Micros> {
+        self.until.get(&base)?;
+        let versions = self.until.range(base..);
+        let of_base = versions.take_while(|(version, _)| version.base == base.base);
+        let latest = of_base.map(|(_, until)| until.unwrap_or(Micros::MAX)).max();
+        latest.filter(|latest| *latest < Micros::MAX && self.open_retimes.is_empty())
+    }
+
     /// All versions that are known.
-    pub fn versions(&self) -> impl Iterator<Item = VersionId> {
+    pub fn versions(&self) -> impl Iterator<Item = Rank> {
         self.values.keys().chain(self.deletes.keys()).copied()
     }
 
     /// Whether a version is a delete or has expired by now, or is older than one that is or has.
-    pub fn is_deleted(&self, version: VersionId, now: Micros) -> bool {
+    pub fn is_deleted(&self, version: Rank, now: Micros) -> bool {
         let mut from = self.deletes.range(version..);
         from.any(|(version, _)| self.is_gone(*version, now))
     }
 
     /// Whether a version is a value that some clock may have seen expired.
-    fn has_expired(&self, version: VersionId) -> bool {
+    fn has_expired(&self, version: Rank) -> bool {
         let until = self.until.get(&version).copied().flatten();
         until.is_some_and(|until| until <= self.clocks)
     }
 
     /// Whether readers at this time see no value of a version, which is a delete or expires at some time.
-    fn is_gone(&self, version: VersionId, now: Micros) -> bool {
+    fn is_gone(&self, version: Rank, now: Micros) -> bool {
         let until = self.until.get(&version).copied().flatten();
         until.is_none_or(|until| until <= now)
     }
@@ -157,7 +170,7 @@ impl OfKey {
     }
 
     /// The oldest known delete that a floor admits.
-    fn delete_from(&self, floor: Floor) -> Option<VersionId> {
+    fn delete_from(&self, floor: Floor) -> Option<Rank> {
         let mut from = self.deletes.range(floor.version..);
         from.find(|(version, _)| floor.admits(**version) && self.is_gone(**version, self.clocks))
             .map(|(&version, _)| version)
@@ -168,7 +181,10 @@ impl OfKey {
         let perhaps = |is_possible| if is_possible { Met::Perhaps } else { Met::No };
         match (shown, floor) {
             (Shown::Version(version), Some(floor)) if !floor.admits(version) => Met::No,
-            (Shown::Version(_), _) | (Shown::Nothing { .. }, None) => Met::Yes,
+            (Shown::ValueOf(base), Some(floor)) if !floor.admits(base) => {
+                perhaps(floor.admits_change_of(base))
+            }
+            (Shown::Version(_) | Shown::ValueOf(_), _) | (Shown::Nothing { .. }, None) => Met::Yes,
             (Shown::Nothing { .. }, Some(floor)) => match self.delete_from(floor) {
                 Some(_) => Met::Yes,
                 None => perhaps(self.may_be_deleted()),
@@ -186,14 +202,16 @@ impl OfKey {
     /// The floor that follows from an answer, given the highest floor that it had to meet.
     pub fn floor_of(&self, shown: Shown, met: Option<Floor>) -> Option<Floor> {
         match (shown, met) {
-            (Shown::Version(version), _) => Some(Floor::at_least(version)),
+            (Shown::Version(version) | Shown::ValueOf(version), _) => Some(Floor::at_least(version)),
             // It was a delete that meets the floor: at least the oldest one, if all are known.
             (Shown::Nothing { .. }, Some(floor)) if !self.may_be_deleted() => {
                 self.delete_from(floor).map(Floor::at_least)
             }
             // At least a delete of that value.
             (Shown::Nothing { .. }, Some(floor))
-                if self.values.contains_key(&floor.version) && !self.has_expired(floor.version) =>
+                if self.values.contains_key(&floor.version)
+                    && !self.has_expired(floor.version)
+                    && self.open_retimes.is_empty() =>
             {
                 Some(Floor::above(floor.version))
             }
@@ -203,7 +221,7 @@ impl OfKey {
     }
 
     /// The only delete that a read of nothing can have seen, if it was over at time `over`. `None` if there are or may be several.
-    pub fn only_delete(&self, read: Nothing, over: Micros) -> Option<VersionId> {
+    pub fn only_delete(&self, read: Nothing, over: Micros) -> Option<Rank> {
         let Nothing { floor, clocks } = read;
         let mut open = self.open_deletes.values();
         if open.any(|open| open.begun <= over && open.gone_from <= clocks) {
@@ -220,7 +238,7 @@ impl OfKey {
 
 impl Acknowledged {
     /// The newest version acknowledged up to this write, and when it was acknowledged.
-    pub fn newest(&self) -> (VersionId, Micros) {
+    pub fn newest(&self) -> (Rank, Micros) {
         self.newest
     }
 }

@@ -14,9 +14,7 @@ use crate::ledger::{COUNT, IDS, LIST, TWIN, number_of, numbers, place};
 use crate::{OperationId, Record};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{
-    Answer, Computed, Condition, Key, Level, Operation, Receipt, Step, Transaction, VersionId,
-};
+use turnbuckle_core::{Answer, Computed, Condition, Key, Level, Operation, Rank, Receipt, Step, Transaction};
 
 /// The keys whose values are computed, and the ledgers among them.
 #[derive(Debug, Default)]
@@ -35,7 +33,7 @@ struct Ledger {
     places: BTreeMap<u64, u64>,
     told: Rising,
     /// How many entries the list has as of a version.
-    lengths: BTreeMap<VersionId, usize>,
+    lengths: BTreeMap<Rank, usize>,
     ids: BTreeSet<u64>,
     drawn: Rising,
     /// How many ids were asked for.
@@ -85,7 +83,7 @@ impl Ledger {
             .conditions
             .iter()
             .find_map(|(_, condition)| match condition {
-                Condition::Version(version) => self.lengths.get(version).copied(),
+                Condition::Version(version) => self.lengths.get(&Rank::of(*version)).copied(),
                 Condition::Absent => Some(0),
                 Condition::Present => None,
             });
@@ -145,7 +143,7 @@ impl Ledger {
     }
 
     /// A list was read. `least` is the number of entries that it must have.
-    fn read(&mut self, list: &[u64], version: Option<VersionId>, least: u64) -> Found {
+    fn read(&mut self, list: &[u64], version: Option<Rank>, least: u64) -> Found {
         if let Some(version) = version {
             self.lengths.insert(version, list.len());
         }
@@ -341,7 +339,7 @@ impl Judge {
                 let list = value.as_ref().map_or(Some(Vec::new()), |value| numbers(value));
                 let least = ledger.told.before(record.before);
                 let version = receipt
-                    .and_then(|receipt| receipt.version)
+                    .and_then(|receipt| receipt.rank())
                     .filter(|_| name == LIST);
                 match list {
                     Some(list) => ledger.read(&list, version, if is_linearizable { least } else { 0 }),

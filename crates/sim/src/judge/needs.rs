@@ -1,6 +1,6 @@
 //! What an answer must show, by each rule, and what excuses it if it does not.
 use super::{Excuse, Floor, Judge, Met, OfKey, Rule, Seen, Shown, Violation, Witness, name};
-use turnbuckle_core::{Micros, VersionId};
+use turnbuckle_core::{Micros, Rank};
 
 /// What one rule demands.
 #[derive(Debug, Clone, Copy, Default)]
@@ -113,7 +113,7 @@ impl Judge {
 
     /// A lost version is demanded only of replicas that have shown it themselves before this operation was invoked: a version that comes
     /// back while an answer is on its way is not in the answer.
-    pub(super) fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: VersionId) -> bool {
+    pub(super) fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: Rank) -> bool {
         let shown = of_key.shown.get(&seen.server);
         let at = shown.and_then(|shown| shown.get(&version));
         !self.losses.is_empty() && at.is_none_or(|&at| at >= seen.invoked) && self.is_lost(&seen.key, version)
@@ -279,7 +279,7 @@ impl Seen {
 
 fn words(shown: Shown) -> String {
     match shown {
-        Shown::Version(version) => name(Some(version)),
+        Shown::Version(version) | Shown::ValueOf(version) => name(Some(version)),
         Shown::Nothing { .. } => name(None),
         Shown::ValueBelow(version) => format!("some value older than version {version}"),
     }

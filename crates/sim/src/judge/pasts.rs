@@ -4,13 +4,13 @@
 //! versions became known.
 use fixedbitset::FixedBitSet;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::VersionId;
+use turnbuckle_core::Rank;
 
 /// What a write has replaced, as far as that is known.
 #[derive(Debug, Clone)]
 pub(super) enum Past {
     /// It had a context: the versions that its client was shown with that. Their pasts are in its past, too.
-    Seen(BTreeSet<VersionId>),
+    Seen(BTreeSet<Rank>),
     /// It had none: all older versions may be in its past.
     Blind,
 }
@@ -21,18 +21,18 @@ pub(super) struct Union {
     /// What is in one of the pasts for certain.
     certain: FixedBitSet,
     /// The newest version of which the past is not known. All older versions may be in that past.
-    newest_blind: Option<VersionId>,
+    newest_blind: Option<Rank>,
 }
 
 /// The pasts of the writes of a key.
 #[derive(Debug, Default)]
 pub(super) struct Pasts {
     /// The place of each version in the sets of bits.
-    places: BTreeMap<VersionId, usize>,
+    places: BTreeMap<Rank, usize>,
     /// The writes whose versions are known.
-    writes: BTreeMap<VersionId, (Past, Union)>,
+    writes: BTreeMap<Rank, (Past, Union)>,
     /// The writes whose clients were shown a version.
-    after: BTreeMap<VersionId, Vec<VersionId>>,
+    after: BTreeMap<Rank, Vec<Rank>>,
 }
 
 impl Union {
@@ -44,7 +44,7 @@ impl Union {
 
 impl Pasts {
     /// The version of a write has become known. What is known of its past first stays.
-    pub fn learn(&mut self, version: VersionId, past: Past) {
+    pub fn learn(&mut self, version: Rank, past: Past) {
         if self.writes.contains_key(&version) {
             return;
         }
@@ -64,8 +64,8 @@ impl Pasts {
     }
 
     /// A delete may be shown before its client is answered. Until then its past is not known. Then the pasts above it are.
-    fn renew_above(&mut self, version: VersionId) {
-        let above: Vec<VersionId> = self.writes.range(version..).map(|(&above, _)| above).collect();
+    fn renew_above(&mut self, version: Rank) {
+        let above: Vec<Rank> = self.writes.range(version..).map(|(&above, _)| above).collect();
         // A version is newer than all in its past. So the pasts below each are renewed before it.
         for above in above {
             let Some((past, _)) = self.writes.get(&above) else {
@@ -78,12 +78,12 @@ impl Pasts {
         }
     }
 
-    fn place(&mut self, version: VersionId) -> usize {
+    fn place(&mut self, version: Rank) -> usize {
         let next = self.places.len();
         *self.places.entry(version).or_insert(next)
     }
 
-    fn whole(&self, version: VersionId, past: &Past) -> Union {
+    fn whole(&self, version: Rank, past: &Past) -> Union {
         let Past::Seen(seen) = past else {
             return Union {
                 certain: FixedBitSet::new(),
@@ -98,7 +98,7 @@ impl Pasts {
     }
 
     /// The pasts of several versions.
-    pub fn union(&self, of: impl IntoIterator<Item = VersionId>) -> Union {
+    pub fn union(&self, of: impl IntoIterator<Item = Rank>) -> Union {
         let mut union = Union::default();
         for version in of {
             match self.writes.get(&version) {
@@ -111,23 +111,23 @@ impl Pasts {
     }
 
     /// Whether a version may be in one of these pasts.
-    pub fn may_be_in(&self, union: &Union, version: VersionId) -> bool {
+    pub fn may_be_in(&self, union: &Union, version: Rank) -> bool {
         union.newest_blind.is_some_and(|blind| blind > version) || self.is_in(union, version)
     }
 
-    fn is_in(&self, union: &Union, version: VersionId) -> bool {
+    fn is_in(&self, union: &Union, version: Rank) -> bool {
         let place = self.places.get(&version);
         place.is_some_and(|&place| union.certain.contains(place))
     }
 
     /// The oldest of these versions that a write has in its past for certain.
-    pub fn first_of_past(&self, write: VersionId, among: &BTreeSet<VersionId>) -> Option<VersionId> {
+    pub fn first_of_past(&self, write: Rank, among: &BTreeSet<Rank>) -> Option<Rank> {
         let (_, past) = self.writes.get(&write)?;
         among.iter().copied().find(|&version| self.is_in(past, version))
     }
 
     /// The writes whose clients were shown this one.
-    pub fn after(&self, version: VersionId) -> impl Iterator<Item = VersionId> {
+    pub fn after(&self, version: Rank) -> impl Iterator<Item = Rank> {
         self.after.get(&version).into_iter().flatten().copied()
     }
 }
@@ -136,10 +136,10 @@ impl Pasts {
 mod tests {
     use super::*;
     use crate::Random;
-    use turnbuckle_core::{Hlc, ReplicaId};
+    use turnbuckle_core::{Hlc, ReplicaId, VersionId};
 
     /// The oracle: it follows each past, version by version.
-    fn may_have(pasts: &BTreeMap<VersionId, Past>, from: VersionId, other: VersionId, unknown: bool) -> bool {
+    fn may_have(pasts: &BTreeMap<Rank, Past>, from: Rank, other: Rank, unknown: bool) -> bool {
         match pasts.get(&from) {
             _ if from <= other => false,
             Some(Past::Seen(seen)) => {
@@ -150,11 +150,11 @@ mod tests {
         }
     }
 
-    fn version(at: u64) -> VersionId {
-        VersionId {
+    fn version(at: u64) -> Rank {
+        Rank::of(VersionId {
             at: Hlc(at),
             replica: ReplicaId(0),
-        }
+        })
     }
 
     /// Versions that become known in any order, each with a few older ones in its past, and some with a past that stays unknown.

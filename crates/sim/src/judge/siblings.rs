@@ -15,16 +15,16 @@ use super::{Excuse, Judge, Rule, Seen, Shown, Violation};
 use crate::OperationId;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use turnbuckle_core::{Key, Micros, PutOptions, Siblings, Vector, VersionId};
+use turnbuckle_core::{Key, Micros, PutOptions, Rank, Siblings, Vector};
 
 /// The writes of a key.
 #[derive(Default)]
 struct OfKey {
     pasts: Pasts,
     /// When writes were acknowledged, and how many replicas had them.
-    acknowledged: BTreeMap<VersionId, (Micros, usize)>,
+    acknowledged: BTreeMap<Rank, (Micros, usize)>,
     /// What each client was shown last, with the contexts.
-    shown: BTreeMap<usize, VecDeque<(Vector, BTreeSet<VersionId>)>>,
+    shown: BTreeMap<usize, VecDeque<(Vector, BTreeSet<Rank>)>>,
 }
 
 /// The number of answers that are remembered of a client. Its writes name the context of the last one, or of one just before that.
@@ -35,7 +35,7 @@ const REMEMBERED: usize = 16;
 pub(super) struct Writes {
     keys: BTreeMap<Key, OfKey>,
     /// What each write with a context has in its past. Absent: a write without a context.
-    asked: BTreeMap<OperationId, BTreeSet<VersionId>>,
+    asked: BTreeMap<OperationId, BTreeSet<Rank>>,
 }
 
 impl Writes {
@@ -52,14 +52,14 @@ impl Writes {
     }
 
     /// The version of a write has become known. `id`: the operation, if it is known.
-    pub fn learn(&mut self, key: &Key, version: VersionId, id: Option<OperationId>) {
+    pub fn learn(&mut self, key: &Key, version: Rank, id: Option<OperationId>) {
         let of_key = self.keys.entry(key.clone()).or_default();
         let past = id.and_then(|id| self.asked.get(&id).cloned());
         of_key.pasts.learn(version, past.map_or(Past::Blind, Past::Seen));
     }
 
     /// A write was acknowledged, when this number of replicas had it.
-    pub fn acknowledge(&mut self, key: &Key, version: VersionId, at: Micros, copies: usize) {
+    pub fn acknowledge(&mut self, key: &Key, version: Rank, at: Micros, copies: usize) {
         let of_key = self.keys.entry(key.clone()).or_default();
         of_key.acknowledged.insert(version, (at, copies));
     }
@@ -67,7 +67,7 @@ impl Writes {
 
 /// A write that a read must reflect.
 struct Demand {
-    version: VersionId,
+    version: Rank,
     /// Why that is not judged.
     excuse: Option<Excuse>,
     /// Why it must.
@@ -77,7 +77,7 @@ struct Demand {
 
 /// What a read of all siblings has shown.
 struct Read {
-    shown: BTreeSet<VersionId>,
+    shown: BTreeSet<Rank>,
     /// The pasts of what is shown.
     replaced: Union,
     /// The pasts of all deletes of the key.
@@ -88,16 +88,17 @@ impl Judge {
     /// All siblings of a key were read.
     pub(super) fn siblings_read(&mut self, seen: Seen, siblings: &Siblings) {
         let number = seen.id.0;
-        for (place, (version, value)) in siblings.versions.iter().enumerate() {
+        for (place, (id, value)) in siblings.versions.iter().enumerate() {
+            let version = Rank::of(*id);
             match value {
-                Some(value) if place == 0 => self.value_read(seen.clone(), value, Some(*version)),
+                Some(value) if place == 0 => self.value_read(seen.clone(), value, Some(version)),
                 Some(value) => {
                     self.check_real(&seen, value);
-                    self.learn(&seen.key, value, *version, seen.over);
+                    self.learn(&seen.key, value, version, seen.over);
                 }
                 None => {
-                    self.know(&seen.key, *version, false, None, seen.over);
-                    self.look(seen.clone(), Shown::Version(*version));
+                    self.know(&seen.key, version, false, None, seen.over);
+                    self.look(seen.clone(), Shown::Version(version));
                 }
             }
         }
@@ -162,7 +163,7 @@ impl Judge {
         let is_firm = |version| !self.is_lost(&seen.key, version);
         if let Some(staleness) = seen.staleness {
             let until = seen.invoked.since(staleness);
-            let is_claimed = |version: VersionId| {
+            let is_claimed = |version: Rank| {
                 let known = siblings.acknowledged.get(&version);
                 known.is_some_and(|&(at, copies)| at <= until && copies >= seen.covers) && is_firm(version)
             };
@@ -212,7 +213,7 @@ impl Judge {
     }
 
     fn read(&self, key: &Key, siblings: &Siblings) -> Read {
-        let shown: BTreeSet<VersionId> = siblings.versions.iter().map(|(version, _)| *version).collect();
+        let shown: BTreeSet<Rank> = siblings.versions.iter().map(|(id, _)| Rank::of(*id)).collect();
         let writes = self.siblings.as_ref().and_then(|writes| writes.keys.get(key));
         let pasts = writes.map(|of_key| &of_key.pasts);
         let deletes = self.keys.get(key).map(|of_key| of_key.deletes.keys().copied());
@@ -267,7 +268,7 @@ impl Judge {
     }
 
     /// Versions that are shown beside one that has replaced them.
-    fn beside_each_other(&self, number: usize, key: &Key, shown: &BTreeSet<VersionId>) -> Vec<Violation> {
+    fn beside_each_other(&self, number: usize, key: &Key, shown: &BTreeSet<Rank>) -> Vec<Violation> {
         let Some(siblings) = self.siblings.as_ref().and_then(|writes| writes.keys.get(key)) else {
             return Vec::new();
         };
@@ -291,7 +292,7 @@ impl Judge {
             return;
         };
         let read = self.read(key, siblings);
-        let is_kept = |version: VersionId| of_key.shown.values().any(|shown| shown.contains_key(&version));
+        let is_kept = |version: Rank| of_key.shown.values().any(|shown| shown.contains_key(&version));
         let Some(known) = self.siblings.as_ref().and_then(|writes| writes.keys.get(key)) else {
             return;
         };
@@ -320,7 +321,7 @@ impl Judge {
     }
 
     /// The version of a value has become known.
-    pub(super) fn learn_past(&mut self, key: &Key, value: Option<&Bytes>, version: VersionId) {
+    pub(super) fn learn_past(&mut self, key: &Key, value: Option<&Bytes>, version: Rank) {
         let Some(writes) = &mut self.siblings else {
             return;
         };

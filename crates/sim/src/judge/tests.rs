@@ -3,7 +3,7 @@ mod conditions;
 mod expiry;
 
 use super::*;
-use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route};
+use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route, VersionId};
 use turnbuckle_node::NodeId;
 
 /// A judge, and the operations that it is told of. Each takes a millisecond. Site n has only node n.
@@ -12,14 +12,14 @@ struct Court {
     records: Vec<Record>,
     now: Micros,
     /// The `ahead` that the next answers come with.
-    ahead: Option<VersionId>,
+    ahead: Option<Rank>,
 }
 
-fn version(at: u64, site: u16) -> VersionId {
-    VersionId {
+fn version(at: u64, site: u16) -> Rank {
+    Rank::of(VersionId {
         at: Hlc(at),
         replica: turnbuckle_core::ReplicaId(site),
-    }
+    })
 }
 
 fn replica(site: u16) -> ServerId {
@@ -88,7 +88,7 @@ impl Court {
     }
 
     /// The answer, with a receipt that names a version and claims a staleness.
-    fn tell(&mut self, id: OperationId, answer: Answer, version: Option<VersionId>, staleness: Option<u64>) {
+    fn tell(&mut self, id: OperationId, answer: Answer, version: Option<Rank>, staleness: Option<u64>) {
         self.tell_all(id, answer, version, staleness, None);
     }
 
@@ -97,7 +97,7 @@ impl Court {
         &mut self,
         id: OperationId,
         answer: Answer,
-        version: Option<VersionId>,
+        version: Option<Rank>,
         staleness: Option<u64>,
         until: Option<Micros>,
     ) {
@@ -107,7 +107,8 @@ impl Court {
         let receipt = Receipt {
             asked: Level::Causal.into(),
             given: Level::Causal,
-            version,
+            version: version.map(|version| version.id),
+            base: version.and_then(Rank::other_base),
             server: replica(site),
             route: Route::Local,
             waited: Micros(0),
@@ -121,17 +122,17 @@ impl Court {
         self.judge.returned(id, record, SiteId(site), self.ahead);
     }
 
-    fn puts(&mut self, client: usize, site: u16, key: &str, value: &str, version: VersionId) {
+    fn puts(&mut self, client: usize, site: u16, key: &str, value: &str, version: Rank) {
         let id = self.ask(client, site, put(key, value));
         self.tell(id, Answer::Written { existed: false }, Some(version), None);
     }
 
-    fn deletes(&mut self, client: usize, site: u16, key: &str, existed: bool, version: Option<VersionId>) {
+    fn deletes(&mut self, client: usize, site: u16, key: &str, existed: bool, version: Option<Rank>) {
         let id = self.ask(client, site, delete(key));
         self.tell(id, Answer::Written { existed }, version, None);
     }
 
-    fn gets(&mut self, client: usize, site: u16, key: &str, value: Option<&str>, version: Option<VersionId>) {
+    fn gets(&mut self, client: usize, site: u16, key: &str, value: Option<&str>, version: Option<Rank>) {
         let id = self.ask(client, site, get(key));
         self.tell(id, Answer::Value(value.and_then(some)), version, None);
     }
@@ -453,7 +454,7 @@ fn a_power_loss_takes_what_was_not_synced_and_nothing_else() {
 
 #[test]
 fn a_receipt_need_not_reflect_what_was_lost_and_must_reflect_the_rest() {
-    let claim = |value: Option<&str>, at: Option<VersionId>| {
+    let claim = |value: Option<&str>, at: Option<Rank>| {
         let mut court = lost(true);
         let id = court.ask(3, 2, get("x"));
         court.tell(id, Answer::Value(value.and_then(some)), at, Some(500));

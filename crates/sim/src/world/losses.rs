@@ -7,7 +7,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Chain, Key, KeyspaceLevels, Micros, Protocol, ReplicaId, ServerId, Session, VersionId, Versions,
+    Chain, Key, KeyspaceLevels, Micros, Protocol, Rank, ReplicaId, ServerId, Session, Versions,
 };
 use turnbuckle_node::{Durability, KeyspaceStatus, NodeId, StreamStatus};
 use turnbuckle_store::Store;
@@ -66,14 +66,7 @@ impl<S: Session> World<S> {
 
     /// Whether a running peer of a server, on another node than the one that loses its directory, has a version or something newer.
     /// `is_deleted`: the version is a delete, or was deleted since.
-    fn survives(
-        &self,
-        lost: NodeId,
-        server: ServerId,
-        key: &Key,
-        version: VersionId,
-        is_deleted: bool,
-    ) -> bool {
+    fn survives(&self, lost: NodeId, server: ServerId, key: &Key, version: Rank, is_deleted: bool) -> bool {
         // Also the server itself: another one of its site may be the one that loses its directory.
         let all = self.topology.replicas_of(server.partition).iter();
         let mut peers = all.map(|replica| server.peer(replica));
@@ -87,15 +80,16 @@ impl<S: Session> World<S> {
     /// have come here. It has come if the node covers the version in its own site's stream. If there is no version of the key, the node can
     /// only have had a delete, which it has forgotten and covers. To cover a value is not enough: a node that was empty when it heard a
     /// writer that had lost its directory covers versions that neither of the two has.
-    fn has(&self, node: NodeId, server: ServerId, key: &Key, version: VersionId, is_deleted: bool) -> bool {
-        let covers = |&(replica, until): &(ReplicaId, _)| replica == version.replica && version.at <= until;
+    fn has(&self, node: NodeId, server: ServerId, key: &Key, version: Rank, is_deleted: bool) -> bool {
+        let covers =
+            |&(replica, until): &(ReplicaId, _)| replica == version.id.replica && version.id.at <= until;
         let found = self.inspect_key(node, server, key, |protocol, versions| {
             let is_covered = || protocol.cut().iter().any(covers);
             match versions.is_empty() {
                 true => is_deleted && is_covered(),
                 false => {
-                    let mut newer = versions.iter().filter(|(id, _)| *id >= version);
-                    newer.any(|(id, _)| id.replica == version.replica || is_covered())
+                    let mut newer = versions.iter().filter(|(newer, _)| *newer >= version);
+                    newer.any(|(newer, _)| newer.id.replica == version.id.replica || is_covered())
                 }
             }
         });
@@ -109,13 +103,15 @@ impl<S: Session> World<S> {
         node: NodeId,
         server: ServerId,
         key: &Key,
-        look: impl FnOnce(&S::Protocol, &[(VersionId, bool)]) -> T,
+        look: impl FnOnce(&S::Protocol, &[(Rank, bool)]) -> T,
     ) -> Option<T> {
         let process = self.machines[index(node)].process.as_ref()?;
         let keyspace = process.keyspaces.get(&keyspace_of(&self.options, key))?;
         keyspace.inspect(server, |protocol, store| {
             let versions = |chain: &Chain<_>| {
-                let versions = chain.iter().map(|known| (known.id, !known.content.is_delete()));
+                let versions = chain
+                    .iter()
+                    .map(|known| (known.rank(), !known.content.is_delete()));
                 versions.collect::<Vec<_>>()
             };
             let found = if store.is_resident(key.as_ref()) {
@@ -223,7 +219,7 @@ impl<S: Session> World<S> {
 
     /// The newest version of a key that a server has in memory, if no clock within its bound can have stamped it by now, by more than a
     /// second. Only if the server's own clock keeps its bound: then the server can know that a clock lies.
-    pub(super) fn seen_to_be_ahead(&self, server: ServerId, key: &Key) -> Option<VersionId> {
+    pub(super) fn seen_to_be_ahead(&self, server: ServerId, key: &Key) -> Option<Rank> {
         let machine = &self.machines[index(self.placement.node_of(server))];
         let process = machine.process.as_ref()?;
         let keyspace = process.keyspaces.get(&keyspace_of(&self.options, key))?;
@@ -231,12 +227,12 @@ impl<S: Session> World<S> {
             let is_there = store.is_resident(key.as_ref());
             is_there
                 .then(|| store.chain(key.as_ref()))?
-                .map(|chain| chain.newest().id)
+                .map(|chain| chain.newest().rank())
         });
         let horizon =
             self.time + self.options.clock_bound + self.options.clock_bound + Micros::from_millis(1_000);
         newest
             .flatten()
-            .filter(|id| machine.clock.is_honest(self.time) && id.at.wall() > horizon)
+            .filter(|rank| machine.clock.is_honest(self.time) && rank.id.at.wall() > horizon)
     }
 }

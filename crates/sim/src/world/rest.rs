@@ -164,7 +164,7 @@ impl<S: Session> World<S> {
                     self.judge.report(Rule::Service, words);
                     break;
                 };
-                self.judge.ends_with(&name, key, receipt.version);
+                self.judge.ends_with(&name, key, receipt.rank());
                 expired += u64::from(answer == Answer::Value(None) && receipt.until.is_some());
                 // A forgotten delete and a remembered one look the same to clients.
                 let alive = receipt.version.filter(|_| answer != Answer::Value(None));

@@ -4,7 +4,7 @@ use super::ordered::{OrderedConfig, OrderedSession};
 use bytes::Bytes;
 use std::{collections::BTreeMap, path::Path};
 use turnbuckle_check::{HistoryBuilder, Report};
-use turnbuckle_core::{Answer, Condition, Key, Micros, Operation, PutOptions, VersionId};
+use turnbuckle_core::{Answer, Condition, Key, Micros, Operation, PutOptions, Rank, VersionId};
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{Random, Record, World, WorldOptions};
 
@@ -21,12 +21,12 @@ fn conditions_and_expiry_are_as_the_scripts_show() {
 
 /// The oracle: goes through the writes of a key in their order, and checks that each answer follows from the write before it.
 fn is_exact(records: &[&Record]) -> Result<(), String> {
-    let written: BTreeMap<VersionId, &Record> = records
+    let written: BTreeMap<Rank, &Record> = records
         .iter()
-        .filter_map(|record| Some((wrote(record)?, *record)))
+        .filter_map(|record| Some((Rank::of(wrote(record)?), *record)))
         .collect();
     let mut before: Option<(VersionId, &Record)> = None;
-    for (&version, record) in &written {
+    for (&Rank { id: version, .. }, record) in &written {
         let value = before.and_then(|(_, record)| value_of(record));
         let newest = before.map(|(version, _)| version);
         let found = match record.answer() {
@@ -41,7 +41,7 @@ fn is_exact(records: &[&Record]) -> Result<(), String> {
         before = Some((version, record));
     }
     for (record, has_value, newest) in records.iter().filter_map(|record| unmet(record)) {
-        let there = newest.and_then(|version| value_of(written.get(&version)?));
+        let there = newest.and_then(|version| value_of(written.get(&Rank::of(version))?));
         let held = condition_of(record).is_none_or(|condition| condition.holds(has_value, newest));
         if held || there.is_some() != has_value {
             return Err(format!("{record:?} was not carried out"));

@@ -12,9 +12,10 @@
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Bug, Chain, Content, Context, Descriptor, Key, Level, Levels, Micros, Parameter, PlainProtocol,
-    PlainRequest, PlainResponse, PlainSession, Protocol, PutOptions, Receipt, Record, Recovered, Replication,
-    RequestId, ServerId, SiteId, Topology, Unmet, Version, VersionId, VersionRecord, Wire,
+    Bug, Chain, Change, Content, Context, Descriptor, Key, Label, Level, Levels, Micros, Parameter,
+    PlainProtocol, PlainRequest, PlainResponse, PlainSession, Protocol, PutOptions, Receipt, Record,
+    Recovered, Replication, RequestId, ServerId, SiteId, Topology, Unmet, Version, VersionId, VersionRecord,
+    Wire,
 };
 
 /// How long an operation waits for its turn.
@@ -118,7 +119,7 @@ impl There {
         let now = cx.read_time();
         let newest = cx.chain(key).map(Chain::newest);
         There {
-            newest: newest.map(|version| named(version.id, version.content.until())),
+            newest: newest.map(|version| named(version.label())),
             expires: newest.and_then(|version| version.content.until()),
             value: newest.and_then(|version| version.content.at(now).cloned()),
         }
@@ -144,18 +145,51 @@ fn write(
         replica: cx.me.replica(),
     };
     let content = value.map_or(Content::DELETE, |value| Content::new(value, until(id.at.wall())));
-    let (until, meta) = (content.until(), ());
-    cx.put(key, Version { id, content, meta });
-    named(id, until)
+    let version = Version {
+        id,
+        content,
+        meta: (),
+    };
+    let label = version.label();
+    cx.put(key, version);
+    named(label)
 }
 
-/// The name of a version and when it expires, without its value.
-fn named(id: VersionId, until: Option<Micros>) -> Version<()> {
-    let content = until.map_or(Content::DELETE, |until| Content::new(Bytes::new(), Some(until)));
+/// What a receipt says of a version, as a version without a value.
+fn named(Label { id, base, until }: Label) -> Version<()> {
+    let content = match until.is_some() || base.is_some() {
+        true => Content::with_base(Bytes::new(), until, base),
+        false => Content::DELETE,
+    };
     Version {
         id,
         content,
         meta: (),
+    }
+}
+
+/// Changes when a value expires. Returns the answer, and the version that was written or found.
+fn retime(cx: &mut Cx<'_>, key: Key, options: &PutOptions) -> (PlainResponse, Option<Version<()>>) {
+    let newest = cx.chain(&key).map(|chain| chain.newest().clone());
+    let new = Change::new(None, Some(options)).of(newest.as_ref(), cx.read_time());
+    let written = new.and_then(|new| {
+        let id = VersionId {
+            at: cx.stamp(),
+            replica: cx.me.replica(),
+        };
+        let (content, changed) = new.stamped(id.at)?;
+        let version = Version {
+            id,
+            content,
+            meta: (),
+        };
+        let label = version.label();
+        cx.put(key, version);
+        Ok((changed, label))
+    });
+    match written {
+        Ok((changed, label)) => (changed.into(), Some(named(label))),
+        Err(changed) => (changed.into(), newest.map(|newest| named(newest.label()))),
     }
 }
 
@@ -167,6 +201,9 @@ fn put(
     options: &PutOptions,
     met_early: Option<bool>,
 ) -> (PlainResponse, Option<Version<()>>) {
+    if options.retimes.is_some() {
+        return retime(cx, key, options);
+    }
     let there = There::find(cx, &key);
     let has_value = there.value.is_some();
     if !met_early.unwrap_or_else(|| there.meets(options)) {
@@ -245,9 +282,9 @@ impl Ordered {
 fn reply(cx: &mut Cx<'_>, id: RequestId, response: PlainResponse, version: Option<Version<()>>) {
     let receipt = Receipt {
         staleness: Some(Micros(0)),
-        until: version.as_ref().and_then(|version| version.content.until()),
-        ..cx.receipt(Level::Linearizable, version.map(|version| version.id))
+        ..cx.receipt(Level::Linearizable, None)
     };
+    let receipt = receipt.of(version.as_ref().map(Version::label));
     cx.reply(id, response, receipt);
 }
 

@@ -77,7 +77,7 @@ fn printable(text: &[u8]) -> String {
         .collect()
 }
 
-/// The receipt of a reply, if it has one, in at most five lines.
+/// The receipt of a reply, if it has one, in at most six lines.
 pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now_us: u64) -> Vec<String> {
     let (_, Some((claim, version))) = split_receipt(reply.clone()) else {
         return Vec::new();
@@ -101,7 +101,7 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         (Some(version), Done::Nothing(_)) => {
             format!(", which has version {version}{}", written(version, now_us))
         }
-        (Some(version), Done::Written | Done::CarriedOut | Done::Perhaps) => {
+        (Some(version), Done::Written | Done::CarriedOut | Done::Perhaps(_)) => {
             format!(", as version {version}")
         }
         (Some(version), Done::Read) => format!(": version {version}{}", written(version, now_us)),
@@ -122,6 +122,9 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
     }
     if let Some(at) = claim.as_of.as_deref().and_then(|as_of| since(as_of, now_us)) {
         lines.push(format!("it shows the data as of {at} ago, and nothing newer"));
+    }
+    if let Some(base) = &claim.base {
+        lines.push(format!("it has the value of version {base}"));
     }
     if let Some(until_us) = claim.until_us {
         lines.push(match until_us.checked_sub(now_us) {
@@ -173,8 +176,8 @@ enum Done {
     CarriedOut,
     /// Nothing was written, for this reason.
     Nothing(&'static str),
-    /// The answer does not tell whether the condition held.
-    Perhaps,
+    /// It was written if this is so, which the answer does not tell.
+    Perhaps(&'static str),
 }
 
 const UNMET: Done = Done::Nothing("not written: the condition did not hold");
@@ -195,15 +198,31 @@ impl Done {
         match answer {
             Value::Null if is("EXEC") => Done::Nothing("not carried out: a watched key was changed"),
             _ if is("EXEC") => Done::CarriedOut,
-            _ if !is_write(name) => Done::Read,
+            _ if !is_write(name) || is("GETEX") && command.len() == 2 => Done::Read,
             Value::Integer(0) if is("SETNX") || is("MSETNX") => UNMET,
             Value::Integer(0) if is("DEL") || is("UNLINK") => Done::Nothing("nothing was there to delete"),
             Value::Null if is("GETDEL") => Done::Nothing("nothing was there to delete"),
+            Value::Integer(0) if is("PERSIST") => {
+                Done::Nothing("not changed: there is no value that expires")
+            }
+            Value::Integer(0)
+                if name.to_ascii_uppercase().ends_with(b"EXPIRE") || is("EXPIREAT") || is("PEXPIREAT") =>
+            {
+                Done::Nothing("not changed: there is no value, or the change is not one that was asked for")
+            }
+            Value::Null if is("GETEX") => Done::Nothing("not changed: there is no value"),
+            _ if is("GETEX")
+                && command
+                    .get(2)
+                    .is_some_and(|word| word.eq_ignore_ascii_case(b"PERSIST")) =>
+            {
+                Done::Perhaps("written if the value would have expired")
+            }
             // The answer is the value before.
             _ if is("SET") && has("GET") => match (has("NX"), has("XX"), has("IF")) {
                 (true, _, _) if !is_null => UNMET,
                 (_, true, _) if is_null => UNMET,
-                (_, _, true) => Done::Perhaps,
+                (_, _, true) => Done::Perhaps("written if the condition held"),
                 _ => Done::Written,
             },
             Value::Null if is("SET") => UNMET,
@@ -217,13 +236,13 @@ impl Done {
             Done::Written => "written",
             Done::CarriedOut => "carried out",
             Done::Nothing(why) => why,
-            Done::Perhaps => "written if the condition held",
+            Done::Perhaps(why) => why,
         }
     }
 }
 
 fn is_write(name: &[u8]) -> bool {
-    const WRITES: [&str; 17] = [
+    const WRITES: [&str; 23] = [
         "SET",
         "DEL",
         "UNLINK",
@@ -241,6 +260,12 @@ fn is_write(name: &[u8]) -> bool {
         "APPEND",
         "SETRANGE",
         "MSETNX",
+        "EXPIRE",
+        "PEXPIRE",
+        "EXPIREAT",
+        "PEXPIREAT",
+        "PERSIST",
+        "GETEX",
     ];
     WRITES
         .iter()

@@ -1,7 +1,8 @@
 use crate::stable::{Cx, Intervals, Put, Rules, Stable};
 use crate::{Bugs, bugs};
 use turnbuckle_core::{
-    Bug, Hlc, Key, Micros, NewContent, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId,
+    Bug, Changed, Hlc, Key, Label, NewContent, Parameter, ReplicaId, ServerId, Setting, Vector, Version,
+    VersionId,
 };
 
 /// The configuration of a CausalSpartanX keyspace.
@@ -99,6 +100,7 @@ impl Rules for CausalSpartanXRules {
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::DELETES_TELL_NOTHING_STABLE,
         bugs::WAITS_FOR_ONE_SITE,
+        bugs::EXPIRY_REVIVES,
         bugs::FORGETS_WHAT_EXPIRED,
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
     ];
@@ -192,23 +194,24 @@ impl Rules for CausalSpartanXRules {
         k: &Key,
         v: NewContent,
         ds: Vector,
-    ) -> (VersionId, Option<Micros>) {
+    ) -> Result<(Label, Changed), Changed> {
         cx.observe(ds.newest().max(stable.dsv().at(self.me))); // line 8
         let id = VersionId {
             at: cx.stamp(), // lines 9 and 13
             replica: self.me,
         };
         stable.promised(id.at);
+        let (content, changed) = v.stamped(id.at)?;
         stable.write_down_what_is_here(cx, &ds);
         let d = Version {
             id,
-            content: v.stamped(id.at),
+            content: stable.bugs().content(content),
             meta: ds,
         };
-        let until = d.content.until();
+        let written = d.label();
         let kept = cx.replicate(cx.others(), k.clone(), d); // lines 16, 18 and 19
         assert!(kept, "a new stamp names no version that is there");
-        (id, until)
+        Ok((written, changed))
     }
 
     // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------

@@ -3,7 +3,9 @@ use crate::{
     wire::{Reader, Writer},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Expiry, Hlc, Key, Meta, Micros, ReplicaSet, Vector, VersionId, Wire};
+use turnbuckle_core::{
+    BadFrame, Change, Changed, Hlc, Key, Meta, Micros, ReplicaSet, Vector, VersionId, Wire,
+};
 use turnbuckle_streams::Said;
 
 /// A version of a key that must be visible first.
@@ -29,10 +31,8 @@ pub enum Request {
     Put {
         /// The key.
         key: Key,
-        /// The new value, or `None` to delete.
-        value: Option<Bytes>,
-        /// When the value expires.
-        expiry: Option<Expiry>,
+        /// What is written.
+        change: Change,
         /// The session's context.
         nearest: Dependencies,
         /// The newest time that the session has seen: the write is stamped above it.
@@ -63,11 +63,13 @@ pub enum Response {
     },
     /// The write is durable here.
     Written {
-        /// Whether the key had a visible value before.
-        existed: bool,
+        /// What became of it.
+        changed: Changed,
     },
-    /// There was nothing to delete.
+    /// Nothing was written.
     Nothing {
+        /// What is there instead.
+        changed: Changed,
         /// As in [`Response::Value`].
         everywhere: bool,
         /// As in [`Response::Value`].
@@ -192,14 +194,12 @@ impl Wire for Request {
             }
             Request::Put {
                 key,
-                value,
-                expiry,
+                change,
                 nearest,
                 seen,
                 eventual,
             } => {
-                out.byte(1).bytes(key.as_ref()).value(value.as_ref());
-                out.expiry(*expiry);
+                out.byte(1).bytes(key.as_ref()).change(change);
                 nearest.put(&mut out);
                 out.number(seen.0).flag(*eventual);
             }
@@ -220,8 +220,7 @@ impl Wire for Request {
             },
             1 => Request::Put {
                 key: from.key()?,
-                value: from.value()?,
-                expiry: from.expiry()?,
+                change: from.change()?,
                 nearest: Dependencies::take(&mut from)?,
                 seen: from.hlc()?,
                 eventual: from.flag()?,
@@ -264,8 +263,15 @@ impl Wire for Response {
                 out.byte(0).value(value.as_ref());
                 out.flag(*everywhere).number(expired.0)
             }
-            Response::Written { existed } => out.byte(1).flag(*existed),
-            Response::Nothing { everywhere, expired } => out.byte(2).flag(*everywhere).number(expired.0),
+            Response::Written { changed } => out.byte(1).changed(changed),
+            Response::Nothing {
+                changed,
+                everywhere,
+                expired,
+            } => {
+                out.byte(2).changed(changed);
+                out.flag(*everywhere).number(expired.0)
+            }
             Response::Confirmed { everywhere } => out.byte(3).flag(*everywhere),
             Response::Refused(why) => out.byte(4).bytes(why.as_bytes()),
         };
@@ -280,9 +286,10 @@ impl Wire for Response {
                 expired: from.hlc()?,
             },
             1 => Response::Written {
-                existed: from.flag()?,
+                changed: from.changed()?,
             },
             2 => Response::Nothing {
+                changed: from.changed()?,
                 everywhere: from.flag()?,
                 expired: from.hlc()?,
             },
@@ -367,7 +374,7 @@ impl Wire for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::ReplicaId;
+    use turnbuckle_core::{Expiry, ReplicaId, Retimes, Unmet};
 
     /// An encoded value decodes to the same value. No part of the encoding decodes, nor does a longer frame.
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
@@ -410,14 +417,29 @@ mod tests {
         for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"\0\xff"))] {
             let put = Request::Put {
                 key: key.clone(),
-                value,
-                expiry: Some(Expiry::After(Micros(5))),
+                change: Change {
+                    expiry: Some(Expiry::After(Micros(5))),
+                    ..value.into()
+                },
                 nearest: nearest(),
                 seen: Hlc(11),
                 eventual: false,
             };
             there_and_back(&put);
             assert_eq!(put.newest(), Hlc(11));
+        }
+        for retimes in Retimes::ALL {
+            there_and_back(&Request::Put {
+                key: key.clone(),
+                change: Change {
+                    retimes: Some(retimes),
+                    returns_value: true,
+                    ..Change::default()
+                },
+                nearest: nearest(),
+                seen: Hlc(11),
+                eventual: true,
+            });
         }
         there_and_back(&Request::Confirm {
             version: (key, id(3)),
@@ -434,8 +456,25 @@ mod tests {
                 everywhere,
                 expired,
             },
-            Response::Written { existed: true },
-            Response::Nothing { everywhere, expired },
+            Response::Written {
+                changed: Changed::Made { existed: true },
+            },
+            Response::Written {
+                changed: Changed::Retimed(Bytes::from_static(b"v")),
+            },
+            Response::Nothing {
+                changed: Changed::Made { existed: false },
+                everywhere,
+                expired,
+            },
+            Response::Nothing {
+                changed: Changed::Unmet(Box::new(Unmet {
+                    has_value: true,
+                    value: Some(Bytes::new()),
+                })),
+                everywhere,
+                expired,
+            },
             Response::Confirmed { everywhere },
             Response::Refused("why".into()),
         ] {

@@ -215,6 +215,7 @@ impl Protocol for Cops {
         bugs::FORGETS_DELETES_EARLY,
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
+        bugs::EXPIRY_REVIVES,
         bugs::FORGETS_WHAT_EXPIRED,
     ];
     const METRICS: &'static [Metric<Self>] = &of_hidden_versions::<Self>(
@@ -352,6 +353,9 @@ impl Protocol for Cops {
     /// `put_after` at a remote site: the version is stored, and becomes visible when everything that it depends on is visible.
     fn on_replicated(&mut self, cx: &mut Cx<'_>, from: ServerId, key: Key, version: Version<Dependencies>) {
         cx.observe(version.id.at);
+        if self.deletes.is_of_the_forgotten(cx.chain(&key), &version) {
+            return;
+        }
         if from == cx.me {
             cx.replicate(cx.others(), key, version);
             return;

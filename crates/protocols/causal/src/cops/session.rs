@@ -9,8 +9,8 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, Receipt,
-    ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology, VersionId,
+    Answer, BadFrame, BadToken, Change, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome,
+    Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology, VersionId,
 };
 
 /// The session of a COPS client.
@@ -34,7 +34,7 @@ pub struct CopsSession {
     home: SiteId,
     topology: Topology,
     max_context_bytes: usize,
-    context: BTreeSet<Dependency>,
+    context: BTreeSet<Needed>,
     /// About how many bytes the context takes in a token.
     context_bytes: usize,
     /// The newest time that this client has seen: a timestamp, or the time of a value that it has seen expired.
@@ -49,11 +49,31 @@ pub struct CopsSession {
     confirming: Option<Confirming>,
 }
 
+/// A dependency, in the order of the context.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Needed {
+    key: Key,
+    at: Hlc,
+    replica: ReplicaId,
+}
+
+impl From<Dependency> for Needed {
+    fn from((key, VersionId { at, replica }): Dependency) -> Needed {
+        Needed { key, replica, at }
+    }
+}
+
+impl From<Needed> for Dependency {
+    fn from(Needed { key, replica, at }: Needed) -> Dependency {
+        (key, VersionId { at, replica })
+    }
+}
+
 /// An operation that waits until the versions of the context are confirmed.
 struct Confirming {
     operation: Operation,
     level: Level,
-    asked: Vec<Dependency>,
+    asked: Vec<Needed>,
     open: usize,
     since: Micros,
     trouble: Option<String>,
@@ -62,8 +82,8 @@ struct Confirming {
 /// The bytes that an entry takes in a token besides its key.
 const ENTRY_BYTES: usize = 16;
 
-fn bytes_of((key, _): &Dependency) -> usize {
-    key.0.len() + ENTRY_BYTES
+fn bytes_of(needed: &Needed) -> usize {
+    needed.key.0.len() + ENTRY_BYTES
 }
 
 impl CopsSession {
@@ -80,14 +100,14 @@ impl CopsSession {
         }
     }
 
-    fn depend(&mut self, dependency: Dependency) {
+    fn depend(&mut self, dependency: Needed) {
         let bytes = bytes_of(&dependency);
         if self.context.insert(dependency) {
             self.context_bytes += bytes;
         }
     }
 
-    fn forget(&mut self, dependency: &Dependency) {
+    fn forget(&mut self, dependency: &Needed) {
         if self.context.remove(dependency) {
             self.context_bytes -= bytes_of(dependency);
         }
@@ -110,7 +130,7 @@ impl CopsSession {
             return;
         };
         self.seen = self.seen.max(id.at).max(expired);
-        let dependency = (self.key.compact(), id);
+        let dependency = (self.key.compact(), id).into();
         match everywhere {
             true => self.forget(&dependency),
             false => self.depend(dependency),
@@ -125,15 +145,15 @@ impl CopsSession {
         }
         if let Some(id) = receipt.version {
             self.seen = self.seen.max(id.at);
-            self.depend((self.key.compact(), id));
+            self.depend((self.key.compact(), id).into());
         }
     }
 
     fn confirm(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, level: Level) {
-        let asked: Vec<Dependency> = self.context.iter().cloned().collect();
+        let asked: Vec<Needed> = self.context.iter().cloned().collect();
         for (part, version) in asked.iter().enumerate() {
-            let (version, waits) = (version.clone(), self.moved);
-            let server = self.server_of(&version.0);
+            let (version, waits) = (version.clone().into(), self.moved);
+            let server = self.server_of(&asked[part].key);
             cx.ask(tag, part as u32, server, Request::Confirm { version, waits });
         }
         self.confirming = Some(Confirming {
@@ -197,7 +217,7 @@ impl CopsSession {
             Operation::Get { key, .. } => (key, None),
             Operation::Put {
                 key, value, options, ..
-            } => (key, Some((value, options.and_then(|options| options.expiry)))),
+            } => (key, Some(Change::new(value, options.as_deref()))),
             Operation::ReadMany { mut keys, .. } if keys.len() == 1 => (keys.remove(0), None),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);
@@ -229,12 +249,12 @@ impl CopsSession {
                 view: View::at(level),
                 seen: self.seen,
             },
-            Some((value, expiry)) => {
-                let nearest = self.context.iter().filter(|_| !eventual).cloned().collect();
+            Some(change) => {
+                let nearest = self.context.iter().filter(|_| !eventual).cloned();
+                let nearest = nearest.map(Dependency::from).collect();
                 Request::Put {
                     key,
-                    value,
-                    expiry,
+                    change,
                     nearest: Dependencies(nearest),
                     seen: self.seen,
                     eventual,
@@ -277,7 +297,7 @@ impl Session for CopsSession {
             return Ok(());
         }
         let (seen, context) = read_token(state, &self.topology)?;
-        let news: Vec<Dependency> = context.difference(&self.context).cloned().collect();
+        let news: Vec<Needed> = context.difference(&self.context).cloned().collect();
         let bytes = self.context_bytes + news.iter().map(bytes_of).sum::<usize>();
         // The context of one token fits if it is alone.
         if bytes > self.max_context_bytes && !self.context.is_empty() && !news.is_empty() {
@@ -336,13 +356,17 @@ impl Session for CopsSession {
                     false => Answer::Value(value),
                 }
             }
-            Response::Written { existed } => {
+            Response::Written { changed } => {
                 self.wrote(&receipt);
-                Answer::Written { existed }
+                changed.into()
             }
-            Response::Nothing { everywhere, expired } => {
+            Response::Nothing {
+                changed,
+                everywhere,
+                expired,
+            } => {
                 self.saw(&receipt, everywhere, expired);
-                Answer::Written { existed: false }
+                changed.into()
             }
             Response::Refused(why) => return cx.fail(tag, Failure::Unavailable(why)),
             Response::Confirmed { .. } => return,
@@ -367,8 +391,8 @@ impl Session for CopsSession {
             out.bytes(self.topology.site_name(replica.site()).as_bytes());
         }
         out.count(self.context.len());
-        for (key, id) in &self.context {
-            out.bytes(key.as_ref()).byte(id.replica.0 as u8).number(id.at.0);
+        for Needed { key, replica, at } in &self.context {
+            out.bytes(key.as_ref()).byte(replica.0 as u8).number(at.0);
         }
     }
 }
@@ -378,7 +402,7 @@ const TOKEN: u8 = 1;
 
 /// The newest timestamp that the token's session has seen, and its context. A site that no longer exists was removed only when all other sites had
 /// everything of it.
-fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Dependency>), BadFrame> {
+fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Needed>), BadFrame> {
     let mut from = Reader::new(state, "the state of a COPS session");
     match from.byte()? {
         TOKEN => {}
@@ -397,13 +421,8 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Depend
         let site = sites.get(usize::from(place));
         let site = site.ok_or_else(|| from.bad(format!("site {place} of {}", sites.len())))?;
         if let Some(site) = *site {
-            context.insert((
-                key.compact(),
-                VersionId {
-                    at,
-                    replica: ReplicaId::from(site),
-                },
-            ));
+            let (key, replica) = (key.compact(), ReplicaId::from(site));
+            context.insert(Needed { key, replica, at });
         }
     }
     from.end((seen, context))
@@ -413,7 +432,7 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Depend
 mod tests {
     use super::*;
     use crate::testing::steps_of;
-    use turnbuckle_core::{Route, SessionStep};
+    use turnbuckle_core::{Changed, Route, SessionStep};
 
     fn session(max_context_bytes: usize, state: Option<Bytes>) -> CopsSession {
         let topology = Topology::new(["a", "b"], 1, 1);
@@ -458,6 +477,7 @@ mod tests {
             asked: given.into(),
             given,
             version: Some(VersionId { at: Hlc(at), replica }),
+            base: None,
             server,
             route: Route::Local,
             waited: Micros(3),
@@ -533,10 +553,12 @@ mod tests {
         let mut session = session(1000, None);
         read(&mut session, "x", 1, false);
         operate(&mut session, put("e", Some(Level::Eventual)));
-        let existed = false;
-        answer(&mut session, 0, 2, Level::Eventual, Response::Written { existed });
+        let written = || Response::Written {
+            changed: Changed::Made { existed: false },
+        };
+        answer(&mut session, 0, 2, Level::Eventual, written());
         assert_eq!(nearest(&mut session), [("e".into(), 2), ("x".into(), 1)]);
-        answer(&mut session, 0, 3, Level::Causal, Response::Written { existed });
+        answer(&mut session, 0, 3, Level::Causal, written());
         assert_eq!(nearest(&mut session), [("next".into(), 3)]);
     }
 

@@ -1,7 +1,6 @@
 use crate::{Bugs, bugs};
-use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Bug, Content, Context, Descriptor, Expiry, Forgotten, Hlc, Key, Level, Micros, NewContent, Now,
+    Bounded, Bug, Change, Content, Context, Descriptor, Forgotten, Hlc, Key, Label, Level, Micros, Now,
     Parameter, PlainRequest, PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId,
     ServerId, Setting, Topology, Version, VersionId, Vitals,
 };
@@ -94,6 +93,7 @@ impl Protocol for Eventual {
         bugs::WAITS_FOR_ONE_SITE,
         bugs::EXPIRES_BY_ARRIVAL,
         bugs::SHOWS_EXPIRED_VALUES,
+        bugs::EXPIRY_REVIVES,
     ];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
@@ -143,8 +143,8 @@ impl Protocol for Eventual {
             PlainRequest::Get(key, Level::Bounded(bound)) => self.get_bounded(cx, id, key, bound),
             PlainRequest::Get(key, level) => self.get(cx, id, &key, level),
             PlainRequest::Put(key, value, _, options) => {
-                let expiry = options.and_then(|options| options.expiry);
-                self.put(cx, id, key, value, expiry);
+                let change = Change::new(value, options.as_deref());
+                self.put(cx, id, key, change);
             }
             // The gateway refuses it before.
             PlainRequest::Siblings(..) => self.refuse(cx, id, "this keyspace keeps no siblings".to_string()),
@@ -170,12 +170,15 @@ impl Protocol for Eventual {
         mut version: Version<()>,
     ) {
         cx.observe(version.id.at);
+        if self.marks.deletes.is_of_the_forgotten(cx.chain(&key), &version) {
+            return;
+        }
         if self.bugs.expires_by_arrival
             && let Some(until) = version.content.until()
         {
             let until = cx.now.wall.reading + until.since(version.id.at.wall());
             let value = version.content.stored().cloned().unwrap_or_default();
-            version.content = Content::new(value, Some(until));
+            version.content = Content::with_base(value, Some(until), version.content.base());
         }
         if from == cx.me {
             cx.replicate(cx.others(), key, version);
@@ -256,10 +259,7 @@ impl Eventual {
         };
         let newest = cx.chain(key).map(|chain| chain.newest());
         let value = newest.and_then(|newest| newest.content.at(now).cloned());
-        let receipt = Receipt {
-            until: newest.and_then(|newest| newest.content.until()),
-            ..self.receipt(cx, level, newest.map(|newest| newest.id))
-        };
+        let receipt = self.receipt(cx, level, newest.map(Version::label));
         cx.reply(id, PlainResponse::Value(value), receipt);
     }
 
@@ -291,62 +291,49 @@ impl Eventual {
         cx.reply(id, PlainResponse::Refused(why), receipt);
     }
 
-    fn put(
-        &mut self,
-        cx: &mut Context<'_, Eventual>,
-        id: RequestId,
-        key: Key,
-        value: Option<Bytes>,
-        expiry: Option<Expiry>,
-    ) {
+    fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, change: Change) {
         let now = cx.read_time();
-        let newest = cx.chain(&key).map(|chain| chain.newest());
-        let existed = newest.is_some_and(|newest| newest.content.at(now).is_some());
-        let (seen, previous) = (
-            newest.map(|newest| newest.id),
-            newest.and_then(|newest| newest.content.until()),
-        );
-        if value.is_none() && !existed {
-            let receipt = Receipt {
-                until: previous,
-                ..self.receipt(cx, Level::Eventual, seen)
-            };
-            return cx.reply(id, PlainResponse::Written { existed }, receipt);
-        }
+        let before = cx.chain(&key).map(|chain| chain.newest());
+        let there = before.map(Version::label);
+        let new = match change.of(before, now) {
+            Ok(new) => new,
+            Err(changed) => {
+                let receipt = self.receipt(cx, Level::Eventual, there);
+                return cx.reply(id, changed.into(), receipt);
+            }
+        };
         // The stamp is above the version that is here, even if a restart forgot that the clock had seen it.
-        if let Some(seen) = seen {
-            cx.observe(seen.at);
+        if let Some(there) = there {
+            cx.observe(there.id.at);
         }
         let version = VersionId {
             at: cx.stamp(),
             replica: self.me,
         };
         self.marks.stamped(version.at);
-        let new = NewContent {
-            value,
-            expiry,
-            previous: previous.filter(|_| existed),
+        let (content, changed) = match new.stamped(version.at) {
+            Ok(stamped) => stamped,
+            Err(changed) => {
+                let receipt = self.receipt(cx, Level::Eventual, there);
+                return cx.reply(id, changed.into(), receipt);
+            }
         };
-        let content = new.stamped(version.at);
-        let until = content.until();
         let written = Version {
             id: version,
-            content,
+            content: self.bugs.content(content),
             meta: (),
         };
+        let receipt = self.receipt(cx, Level::Eventual, Some(written.label()));
         let kept = cx.replicate(cx.others(), key, written);
         assert!(kept, "a new stamp is above every version of its key");
-        let receipt = Receipt {
-            until,
-            ..self.receipt(cx, Level::Eventual, Some(version))
-        };
-        cx.reply(id, PlainResponse::Written { existed }, receipt);
+        cx.reply(id, changed.into(), receipt);
     }
 
-    fn receipt(&self, cx: &Context<'_, Eventual>, given: Level, version: Option<VersionId>) -> Receipt {
-        Receipt {
+    fn receipt(&self, cx: &Context<'_, Eventual>, given: Level, version: Option<Label>) -> Receipt {
+        let receipt = Receipt {
             staleness: self.marks.staleness(cx),
-            ..cx.receipt(given, version)
-        }
+            ..cx.receipt(given, None)
+        };
+        receipt.of(version)
     }
 }

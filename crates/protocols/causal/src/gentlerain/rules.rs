@@ -2,8 +2,8 @@ use crate::stable::{Cx, Intervals, Line, Put, Request, Rules, Stable, Timer};
 use crate::{Bugs, bugs};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Bug, Hlc, Key, Micros, NewContent, Now, Parameter, ReplicaId, RequestId, ServerId, Setting, Vector,
-    Version, VersionId,
+    Bug, Changed, Hlc, Key, Label, Micros, NewContent, Now, Parameter, ReplicaId, RequestId, ServerId,
+    Setting, Vector, Version, VersionId,
 };
 
 /// The configuration of a GentleRain keyspace.
@@ -69,6 +69,7 @@ impl Rules for GentleRainRules {
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::PROVES_BY_THE_LEAST_CLOCK,
+        bugs::EXPIRY_REVIVES,
         bugs::FORGETS_WHAT_EXPIRED,
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
     ];
@@ -181,16 +182,21 @@ impl Rules for GentleRainRules {
         k: &Key,
         value: NewContent,
         _dt: Vector,
-    ) -> (VersionId, Option<Micros>) {
+    ) -> Result<(Label, Changed), Changed> {
         let mut id = VersionId {
             at: self.clock.read(cx.now),
             replica: self.me,
         };
-        let until = loop {
-            let (content, meta) = (value.clone().stamped(id.at), ());
-            let until = content.until();
-            if cx.replicate(cx.others(), k.clone(), Version { id, content, meta }) {
-                break until;
+        let written = loop {
+            let (content, changed) = value.clone().stamped(id.at)?;
+            let d = Version {
+                id,
+                content: stable.bugs().content(content),
+                meta: (),
+            };
+            let label = d.label();
+            if cx.replicate(cx.others(), k.clone(), d) {
+                break (label, changed);
             }
             id.at = id.at.next();
         };
@@ -198,7 +204,7 @@ impl Rules for GentleRainRules {
         stable.promised(id.at);
         // What the version depends on was visible at this GST. If a restart had forgotten this GST, the version would be shown without that.
         stable.write_down_if_higher(cx);
-        (id, until)
+        Ok(written)
     }
 
     // ---- ROTX: section 5.5.5 --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ use crate::{
     wire::{Reader, Writer},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Expiry, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
+use turnbuckle_core::{BadFrame, Change, Changed, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
 use turnbuckle_streams::Said;
 
 /// A message between replicas: about what is stable, or the protocol's own.
@@ -185,10 +185,8 @@ pub struct Get {
 pub struct Put {
     /// The key.
     pub key: Key,
-    /// The value, or `None` to delete.
-    pub value: Option<Bytes>,
-    /// When the value expires.
-    pub expiry: Option<Expiry>,
+    /// What is written.
+    pub change: Change,
     /// DS_c, DT_c.
     pub past: Vector,
     /// GST_c, which DT_c does not contain. Empty for a session with vectors.
@@ -202,10 +200,10 @@ pub struct Put {
 }
 
 impl Put {
-    /// Whether its outcome tells the client of the version before it. The client has then seen that version, as if it had read it: the write depends on it.
-    /// The answer to a delete tells whether there was a value, and a value that keeps an expiry tells when the one before it would have expired.
+    /// Whether the write depends on the version before it: its outcome tells the client of that version, as if the client had read it ([`Change::reads`]). At
+    /// level `eventual` only a change of an expiry does. It has the value of the version before it, and must not be shown without what that depends on.
     pub fn reads(&self) -> bool {
-        (self.value.is_none() || self.expiry == Some(Expiry::Kept)) && !self.eventual
+        self.change.retimes.is_some() || self.change.reads() && !self.eventual
     }
 }
 
@@ -244,11 +242,11 @@ pub enum Response {
     },
     /// `<PUTREPLY ut, sr>`: the write is durable here.
     Written {
-        /// Whether the key had a visible value before.
-        existed: bool,
-        /// The version itself; of a delete also what it deleted.
+        /// What became of it.
+        changed: Changed,
+        /// The version itself, if there is one; and what it depends on, if the answer tells of that.
         past: Vector,
-        /// The server's DSV, if something was deleted that is not of this site alone: a client that deletes a version has seen it.
+        /// The server's DSV, if the answer tells of a version that is not of this site alone: the client has then seen it.
         stable: Vector,
         /// When the version before it expired, if it has.
         expired: Hlc,
@@ -338,8 +336,8 @@ impl Wire for Request {
                 out.number(get.seen.0).view(get.view);
             }
             Request::Put(put) => {
-                out.byte(1).bytes(put.key.as_ref()).value(put.value.as_ref());
-                out.expiry(put.expiry).vector(&put.past).vector(&put.stable);
+                out.byte(1).bytes(put.key.as_ref()).change(&put.change);
+                out.vector(&put.past).vector(&put.stable);
                 out.number(put.seen.0);
                 out.flag(put.moved).flag(put.eventual);
             }
@@ -366,8 +364,7 @@ impl Wire for Request {
             }),
             1 => Request::Put(Put {
                 key: from.key()?,
-                value: from.value()?,
-                expiry: from.expiry()?,
+                change: from.change()?,
                 past: from.vector()?,
                 stable: from.vector()?,
                 seen: from.hlc()?,
@@ -421,12 +418,12 @@ impl Wire for Response {
                 out.vector(past).vector(stable).number(expired.0);
             }
             Response::Written {
-                existed,
+                changed,
                 past,
                 stable,
                 expired,
             } => {
-                out.byte(1).flag(*existed);
+                out.byte(1).changed(changed);
                 out.vector(past).vector(stable).number(expired.0);
             }
             Response::Values {
@@ -457,7 +454,7 @@ impl Wire for Response {
                 expired: from.hlc()?,
             },
             1 => Response::Written {
-                existed: from.flag()?,
+                changed: from.changed()?,
                 past: from.vector()?,
                 stable: from.vector()?,
                 expired: from.hlc()?,

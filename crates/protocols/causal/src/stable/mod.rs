@@ -56,8 +56,8 @@ use crate::Bugs;
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    BadFrame, Context, Forgotten, Hlc, Micros, Now, Protocol, Recovered, ReplicaId, ServerId, Vector,
-    VersionId,
+    BadFrame, Chain, Context, Forgotten, Hlc, Meta, Micros, Now, Protocol, Recovered, ReplicaId, ServerId,
+    Vector, Version, VersionId,
 };
 use turnbuckle_streams::Deletes;
 
@@ -203,6 +203,11 @@ impl Stable {
         &self.collected
     }
 
+    /// The planted bugs.
+    pub fn bugs(&self) -> Bugs {
+        self.bugs
+    }
+
     /// How long requests may wait.
     pub fn patience(&self) -> Micros {
         self.pace.patience
@@ -226,6 +231,11 @@ impl Stable {
             false => self.deletes.forgotten(),
         };
         everywhere.min(self.until(&self.collected))
+    }
+
+    /// See [`Deletes::is_of_the_forgotten`].
+    pub fn is_of_the_forgotten<M: Meta>(&self, chain: Option<&Chain<M>>, version: &Version<M>) -> bool {
+        self.deletes.is_of_the_forgotten(chain, version)
     }
 
     /// Why this replica serves nothing. `None` if it serves.
@@ -591,7 +601,7 @@ impl Stable {
     pub fn write_down<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         let mut bytes = BytesMut::new();
         // Every site shows versions that are newer than `replaced`: no client is shown older ones any more.
-        if self.replaced.newest() <= self.deletes.forgotten() {
+        if self.replaced.newest() <= self.deletes.shown_by_all() {
             self.replaced = Vector::ZERO;
         }
         for vector in [&self.vv, &self.dsv, &self.collected, &self.replaced] {

@@ -2,7 +2,7 @@ use super::{Line, Request, Stable};
 use crate::metrics::lag;
 use turnbuckle_core::{
     Bounded, Context, Hidden, Hlc, Level, Micros, Now, Proof, Protocol, Reading, Receipt, ReplicaId, Vector,
-    VersionId, Vitals,
+    Vitals,
 };
 
 /// What clients, and monitoring, are told of what is stable.
@@ -15,7 +15,6 @@ impl Stable {
         &self,
         cx: &Context<'_, P>,
         given: Level,
-        version: Option<VersionId>,
         cut: Option<Vector>,
         hidden: Hidden,
     ) -> Receipt {
@@ -28,7 +27,7 @@ impl Stable {
                 },
                 hidden,
             },
-            ..cx.receipt(given, version)
+            ..cx.receipt(given, None)
         }
     }
 

@@ -3,9 +3,9 @@ use super::{
 };
 use crate::{Bugs, metrics::of_hidden_versions};
 use turnbuckle_core::{
-    Bounded, Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Meta, Metric, Micros,
-    NewContent, Now, Parameter, Protocol, Reading, Receipt, Recovered, ReplicaId, Replication, RequestId,
-    ServerId, Topology, Vector, Version, VersionId, Vitals,
+    Bounded, Bug, Chain, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta,
+    Metric, Micros, NewContent, Now, Parameter, Protocol, Reading, Recovered, ReplicaId, Replication,
+    RequestId, ServerId, Topology, Vector, Version, Vitals,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -102,7 +102,10 @@ pub trait Rules: Sized + Send + 'static {
     /// The part of a PUT that tells what was stable for its client.
     fn stable_for(put: &Put) -> &Vector;
 
-    /// Stamps a value and replicates it. Returns the version, and when it expires.
+    /// Stamps what is new and replicates it. Returns the version, and the answer.
+    ///
+    /// # Errors
+    /// If nothing is written: see [`NewContent::stamped`].
     fn write(
         &mut self,
         stable: &mut Stable,
@@ -110,7 +113,7 @@ pub trait Rules: Sized + Send + 'static {
         key: &Key,
         new: NewContent,
         past: Vector,
-    ) -> (VersionId, Option<Micros>);
+    ) -> Result<(Label, Changed), Changed>;
 
     /// A slice of a snapshot at `sv` is about to be read: from now on nothing is stamped here that belongs to the snapshot.
     fn on_slice(&mut self, _: &mut Stable, _: &mut Cx<'_, Self>, _sv: &Vector) {}
@@ -276,6 +279,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     /// `<REPLICATE d>`. VV follows with the heartbeat.
     fn on_replicated(&mut self, cx: &mut Cx<'_, R>, from: ServerId, key: Key, version: Version<R::Meta>) {
         R::observe(cx, version.id.at);
+        if self.stable.is_of_the_forgotten(cx.chain(&key), &version) {
+            return;
+        }
         if from != cx.me {
             self.stable.arrived(cx.now, version.id, R::dependencies(&version));
         }
@@ -458,13 +464,13 @@ impl<R: Rules> TimedReplica<R> {
         let (d, hidden) = look(cx.chain(&get.key), |d| {
             get.view.is_newest() || self.rules.is_visible(&self.stable, d)
         });
-        let version = d.map(|d| (d.id, d.content.until()));
+        let version = d.map(Version::label);
         let value = d.and_then(|d| d.content.at(now).cloned());
         let expired = d.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO);
         let past = d
             .filter(|_| !get.view.is_newest())
             .map_or(Vector::ZERO, R::past_of);
-        if !get.view.is_newest() && version.is_some_and(|(d, _)| d.replica == self.me.replica()) {
+        if !get.view.is_newest() && version.is_some_and(|d| d.id.replica == self.me.replica()) {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &past) {
                 return self.wait_until_here(cx, id, Request::Get(get), absent, deadline);
             }
@@ -517,12 +523,11 @@ impl<R: Rules> TimedReplica<R> {
         self.stable.raise(cx, R::stable_for(&put));
         let now = self.read_time(cx, put.seen);
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
-        let existed = before.is_some_and(|d| d.content.at(now).is_some());
-        let previous = before.and_then(|d| d.content.until());
+        let new = put.change.of(before, now);
         let seen = before.filter(|_| put.reads());
         let expired = seen.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO);
         let is_local = seen.is_some_and(|d| d.id.replica == self.me.replica());
-        let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(|d| d.id));
+        let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(Version::label));
         if is_local {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &seen) {
                 return self.wait_until_here(cx, id, Request::Put(put), absent, deadline);
@@ -530,46 +535,37 @@ impl<R: Rules> TimedReplica<R> {
             self.rules.on_local_read(&mut self.stable, cx, &seen);
         }
         let stable = self.stable_for_who_saw(&seen);
-        if put.value.is_none() && !existed {
-            let response = Response::Written {
-                existed,
-                past: seen,
-                stable,
-                expired,
-            };
-            let before = before.map(|before| (before, previous));
-            return self.reply(cx, id, response, written_at(put.eventual), before, hidden);
-        }
-        put.past.merge(&seen);
-        R::observe(cx, put.seen);
-        let key = &put.key;
-        let new = NewContent {
-            value: put.value,
-            expiry: put.expiry,
-            previous: previous.filter(|_| existed),
+        let given = written_at(put.eventual);
+        let written = new.and_then(|new| {
+            put.past.merge(&seen);
+            R::observe(cx, put.seen);
+            self.rules.write(&mut self.stable, cx, &put.key, new, put.past)
+        });
+        let (written, changed) = match written {
+            Ok(written) => written,
+            Err(changed) => {
+                let response = Response::Written {
+                    changed,
+                    past: seen,
+                    stable,
+                    expired,
+                };
+                return self.reply(cx, id, response, given, before, hidden);
+            }
         };
-        let (written, until) = self.rules.write(&mut self.stable, cx, key, new, put.past);
         self.stable.has_put(cx);
-        cx.collect(key, |version| self.covered(version));
-        let own = if R::SCALAR {
-            Vector::filled(1, written.at)
-        } else {
-            Vector::of(written)
+        cx.collect(&put.key, |version| self.covered(version));
+        let own = match R::SCALAR {
+            true => Vector::filled(1, written.id.at),
+            false => Vector::of(written.id),
         };
         let response = Response::Written {
-            existed,
+            changed,
             past: seen.merged(&own),
             stable,
             expired,
         };
-        self.reply(
-            cx,
-            id,
-            response,
-            written_at(put.eventual),
-            Some((written, until)),
-            Hidden::default(),
-        );
+        self.reply(cx, id, response, given, Some(written), Hidden::default());
     }
 
     /// What a client that has seen this must know to be stable, as a client that reads does. Nothing, if all of it is of this site.
@@ -587,14 +583,10 @@ impl<R: Rules> TimedReplica<R> {
         id: RequestId,
         response: Response,
         given: Level,
-        version: Option<(VersionId, Option<Micros>)>,
+        version: Option<Label>,
         hidden: Hidden,
     ) {
-        let (version, until) = version.unzip();
-        let receipt = Receipt {
-            until: until.flatten(),
-            ..self.stable.receipt(cx, given, version, None, hidden)
-        };
+        let receipt = self.stable.receipt(cx, given, None, hidden).of(version);
         cx.reply(id, response, receipt);
     }
 
@@ -622,7 +614,7 @@ impl<R: Rules> TimedReplica<R> {
         }
         let sv = self.stable.dsv().clone(); // line 12
         let (cut, hidden) = (Some(sv.clone()), Hidden::default());
-        let receipt = self.stable.receipt(cx, rotx.view.level(), None, cut, hidden);
+        let receipt = self.stable.receipt(cx, rotx.view.level(), cut, hidden);
         let now = self.read_time(cx, rotx.seen);
         let name = self
             .snapshots
@@ -715,7 +707,7 @@ impl<R: Rules> TimedReplica<R> {
     fn take_another(&mut self, cx: &mut Cx<'_, R>, mut again: Snapshot, need: &Vector) {
         again.rotx.need.merge(need);
         let (id, deadline, request) = (again.id, again.deadline, Request::Rotx(again.rotx));
-        match self.lacks(&request) {
+        match self.lacks(&request).or_else(|| self.own_lack(need)) {
             Some(lack) if deadline <= cx.now.monotonic => {
                 let why = self.stable.excuse(cx, lack.replica, lack.need);
                 self.refuse(cx, id, why);
@@ -723,6 +715,18 @@ impl<R: Rules> TimedReplica<R> {
             Some(lack) => cx.wait(lack.line(), lack.need.0, deadline, id, request),
             None => self.on_rotx(cx, id, request, deadline),
         }
+    }
+
+    /// What was collected at another partition may be above this server's DSV in the entry of their own site. To ask again before DSV has risen would only
+    /// find the same.
+    fn own_lack(&self, need: &Vector) -> Option<Lack> {
+        let replica = self.me.replica();
+        let need = need.at(replica);
+        (!R::SCALAR && need > self.stable.dsv().at(replica)).then_some(Lack {
+            replica,
+            need,
+            here: false,
+        })
     }
 
     fn look_at_snapshots(&mut self, cx: &mut Cx<'_, R>) {
@@ -769,8 +773,7 @@ fn look<M: Meta>(
         if shown(d) {
             return (Some(d), hidden);
         }
-        hidden.versions += 1;
-        hidden.newest = hidden.newest.max(Some(d.id));
+        hidden.add(d.id);
     }
     (None, hidden)
 }

@@ -6,8 +6,8 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Operation, Outcome, ReplicaId, ServerId,
-    Session, SessionContext, SessionId, SiteId, Topology, Vector,
+    Answer, BadFrame, BadToken, Change, Failure, Hlc, Key, Level, Levels, Operation, Outcome, ReplicaId,
+    ServerId, Session, SessionContext, SessionId, SiteId, Topology, Vector,
 };
 
 /// The session of a client: Algorithm 5.1, and the client's side of 5.4.
@@ -200,11 +200,10 @@ impl<R: Rules> Session for TimedSession<R> {
                         Vector::ZERO
                     },
                     seen: if eventual { Hlc::ZERO } else { self.seen },
-                    expiry: options.and_then(|options| options.expiry),
                     moved: has_moved && !eventual,
                     eventual,
                     key,
-                    value,
+                    change: Change::new(value, options.as_deref()),
                 });
                 cx.ask(tag, 0, server, request);
             }
@@ -274,13 +273,13 @@ impl<R: Rules> Session for TimedSession<R> {
                 cx.answer(tag, Answer::Value(value), Some(receipt));
             }
             Response::Written {
-                existed,
+                changed,
                 past,
                 stable,
                 expired,
             } => {
                 self.saw(server, (&past, &stable, expired), receipt.given);
-                cx.answer(tag, Answer::Written { existed }, Some(receipt));
+                cx.answer(tag, changed.into(), Some(receipt));
             }
             Response::Values {
                 values,
@@ -352,7 +351,7 @@ mod tests {
     use super::*;
     use crate::testing::steps_of;
     use crate::{CausalSpartanXConfig, CausalSpartanXSession};
-    use turnbuckle_core::{Hlc, Micros, SessionStep};
+    use turnbuckle_core::{Changed, Hlc, Micros, SessionStep};
 
     fn session() -> CausalSpartanXSession {
         let topology = Topology::new(["a", "b", "c"], 1, 1);
@@ -427,7 +426,7 @@ mod tests {
     fn only_the_stamp_of_an_own_write_is_heard_before_it_is_durable() {
         let own = seen(&[(1, 7)]);
         let written = |past| Response::Written {
-            existed: true,
+            changed: Changed::Made { existed: true },
             past,
             stable: Vector::ZERO,
             expired: Hlc::ZERO,

@@ -258,6 +258,7 @@ mod tests {
             asked: Level::Causal.into(),
             given: Level::Causal,
             version: None,
+            base: None,
             server: ServerId::default(),
             route: turnbuckle_core::Route::Local,
             waited: Micros(0),

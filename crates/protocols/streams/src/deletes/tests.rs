@@ -38,7 +38,27 @@ fn what_every_site_shows_is_the_least_that_any_shows_and_nothing_while_one_is_aw
     assert_eq!(deletes.shown_everywhere(), Hlc(10), "it lost its directory");
     deletes.left(ReplicaId(2));
     assert_eq!(deletes.shown_everywhere(), Hlc::ZERO);
-    assert_eq!(deletes.forgotten(), Hlc(5), "what is forgotten is forgotten");
+    assert_eq!(deletes.shown_by_all(), Hlc(5), "what is forgotten is forgotten");
+}
+
+/// A change of the expiry of what was deleted may be on its way from the other site.
+#[test]
+fn what_one_site_says_of_another_one_is_told_on_and_nothing_is_forgotten_by_that() {
+    let mut deletes = deletes(Some(said(30, 5)));
+    deletes.hear(ReplicaId(1), said(20, 15));
+    deletes.may_forget(Hlc(30));
+    deletes.said_in(1, 1);
+    deletes.said_in(2, 2);
+    assert_eq!(deletes.said_in(3, 3).forgotten, Hlc(15), "it is told on");
+    assert_eq!(deletes.forgotten(), Hlc::ZERO, "the third site was not heard");
+    deletes.hear(ReplicaId(2), said(17, 0));
+    deletes.may_forget(Hlc(30));
+    deletes.said_in(4, 4);
+    deletes.said_in(5, 5);
+    assert_eq!(deletes.forgotten(), Hlc(17));
+    deletes.left(ReplicaId(2));
+    deletes.may_forget(Hlc(30));
+    assert_eq!(deletes.forgotten(), Hlc(17), "it has heard it");
 }
 
 #[test]

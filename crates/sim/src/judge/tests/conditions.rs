@@ -57,7 +57,7 @@ fn an_answer_does_not_contradict_the_condition() {
         (Condition::Absent, written(true), 3),
         (Condition::Present, written(false), 3),
         (Condition::Present, unmet(None), 2),
-        (Condition::Version(version(2, 0)), unmet(None), 2),
+        (Condition::Version(version(2, 0).id), unmet(None), 2),
     ] {
         let mut court = written_twice();
         let id = court.ask(0, 0, put_if(condition, "3"));

@@ -9,16 +9,16 @@ fn court() -> Court {
 }
 
 /// A stamp of site 0 at a moment.
-fn stamped(moment: Micros) -> VersionId {
-    VersionId {
+fn stamped(moment: Micros) -> Rank {
+    Rank::of(VersionId {
         at: Hlc::from_wall(moment),
         replica: ReplicaId(0),
-    }
+    })
 }
 
 impl Court {
     /// A client writes `1` at site 0, to be shown for `span`, and is told that it expires then or at `told`. Returns its version and when it expires.
-    fn puts_for(&mut self, span: Micros, told: Option<Micros>) -> (VersionId, Micros) {
+    fn puts_for(&mut self, span: Micros, told: Option<Micros>) -> (Rank, Micros) {
         let options = PutOptions {
             expiry: Some(Expiry::After(span)),
             ..PutOptions::default()
@@ -31,25 +31,13 @@ impl Court {
         (version, until)
     }
 
-    fn gets_until(
-        &mut self,
-        site: u16,
-        value: Option<&str>,
-        version: Option<VersionId>,
-        until: Option<Micros>,
-    ) {
+    fn gets_until(&mut self, site: u16, value: Option<&str>, version: Option<Rank>, until: Option<Micros>) {
         let id = self.ask(1, site, get("x"));
         self.tell_until(id, Answer::Value(value.and_then(some)), version, until);
     }
 
     /// The newest clock of all nodes is true time.
-    fn tell_until(
-        &mut self,
-        id: OperationId,
-        answer: Answer,
-        version: Option<VersionId>,
-        until: Option<Micros>,
-    ) {
+    fn tell_until(&mut self, id: OperationId, answer: Answer, version: Option<Rank>, until: Option<Micros>) {
         self.judge.look_at_newest_clock(None);
         self.tell_all(id, answer, version, None, until);
     }
@@ -192,7 +180,7 @@ fn court_of_sessions() -> Court {
 }
 
 /// A client is shown at site 0 that the value has expired, or reads another key that was stamped then. Then this client is shown the value at site 1.
-fn shown_again(client: usize, level: Level, sees: impl Fn(&mut Court, VersionId, Micros)) -> Vec<Rule> {
+fn shown_again(client: usize, level: Level, sees: impl Fn(&mut Court, Rank, Micros)) -> Vec<Rule> {
     let mut court = court_of_sessions();
     let (version, until) = court.puts_for(SPAN, None);
     court.now = until;

@@ -6,9 +6,8 @@ use crate::{
         waiting::{At, at_of},
     },
 };
-use bytes::Bytes;
 use turnbuckle_core::{
-    Bounded, Chain, Expiry, Hidden, Hlc, Key, Level, Micros, NewContent, Proof, Receipt, RequestId, Vector,
+    Bounded, Chain, Change, Hidden, Hlc, Key, Label, Level, Micros, Proof, Receipt, RequestId, Vector,
     Version, VersionId, Wire,
 };
 
@@ -67,19 +66,21 @@ impl Cops {
             Request::Get { key, view, seen } => self.on_get(cx, id, key, view, seen),
             Request::Put {
                 key,
-                value,
-                expiry,
+                change,
                 nearest,
                 seen,
                 eventual,
             } => {
                 let now = self.read_time(cx, seen);
                 cx.observe(seen);
-                self.on_put(cx, id, key, (value, expiry), nearest, now, eventual);
+                self.on_put(cx, id, key, change, nearest, now, eventual);
             }
             Request::Confirm { version, .. } => {
                 let everywhere = self.everywhere.covers_id(version.1);
-                let receipt = self.receipt(cx, Level::Causal, Some(version.1), Hidden::default());
+                let receipt = Receipt {
+                    version: Some(version.1),
+                    ..self.receipt(cx, Level::Causal, None, Hidden::default())
+                };
                 cx.reply(id, Response::Confirmed { everywhere }, receipt);
             }
         }
@@ -114,10 +115,7 @@ impl Cops {
             everywhere: found.is_some_and(|version| self.everywhere.covers_id(version.id)),
             expired: expired_at(found, now),
         };
-        let receipt = Receipt {
-            until: found.and_then(|version| version.content.until()),
-            ..self.receipt(cx, view.level(), found.map(|version| version.id), hidden)
-        };
+        let receipt = self.receipt(cx, view.level(), found.map(Version::label), hidden);
         cx.reply(id, response, receipt);
     }
 
@@ -132,7 +130,7 @@ impl Cops {
         cx: &mut Cx<'_>,
         id: RequestId,
         key: Key,
-        (value, expiry): (Option<Bytes>, Option<Expiry>),
+        change: Change,
         mut nearest: Dependencies,
         now: Hlc,
         eventual: bool,
@@ -140,47 +138,48 @@ impl Cops {
         let chain = cx.chain(&key);
         let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
         let (before, hidden) = Cops::look(chain, |id| self.is_visible(id));
-        let existed = before.is_some_and(|version| version.content.at(now).is_some());
-        let previous = before.and_then(|version| version.content.until());
+        let new = change.of(before, now);
         let expired = expired_at(before, now);
-        let before = before.map(|version| version.id);
-        if value.is_none() && !existed {
-            let everywhere = before.is_some_and(|id| self.everywhere.covers_id(id));
-            let receipt = Receipt {
-                until: previous,
-                ..self.receipt(cx, level(eventual), before, hidden)
+        let before = before.map(Version::label);
+        let written = new.and_then(|new| {
+            let seen = before.filter(|_| tells_of_before(&change, eventual));
+            nearest.0.extend(seen.map(|before| (key.clone(), before.id)));
+            nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
+            // The stamp is above the versions that are here, even if a restart forgot that the clock had seen them.
+            cx.observe(newest.max(nearest.newest()));
+            let id = VersionId {
+                at: cx.stamp(),
+                replica: self.me.replica(),
             };
-            return cx.reply(id, Response::Nothing { everywhere, expired }, receipt);
+            self.vv.raise(id.replica, id.at);
+            let (content, changed) = new.stamped(id.at)?;
+            let version = Version {
+                id,
+                content: self.config.bugs.content(content),
+                meta: nearest,
+            };
+            let written = version.label();
+            let kept = cx.replicate(cx.others(), key.clone(), version);
+            assert!(kept, "a new stamp names no version that is there");
+            Ok((written, changed))
+        });
+        let given = level(eventual);
+        match written {
+            Ok((written, changed)) => {
+                self.collect(cx, &key);
+                let receipt = self.receipt(cx, given, Some(written), Hidden::default());
+                cx.reply(id, Response::Written { changed }, receipt);
+            }
+            Err(changed) => {
+                let response = Response::Nothing {
+                    changed,
+                    everywhere: before.is_some_and(|before| self.everywhere.covers_id(before.id)),
+                    expired,
+                };
+                let receipt = self.receipt(cx, given, before, hidden);
+                cx.reply(id, response, receipt);
+            }
         }
-        let seen = before.filter(|_| tells_what_was_there(value.as_ref(), expiry) && !eventual);
-        nearest.0.extend(seen.map(|before| (key.clone(), before)));
-        nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
-        // The stamp is above the versions that are here, even if a restart forgot that the clock had seen them.
-        cx.observe(newest.max(nearest.newest()));
-        let written = VersionId {
-            at: cx.stamp(),
-            replica: self.me.replica(),
-        };
-        self.vv.raise(written.replica, written.at);
-        let new = NewContent {
-            value,
-            expiry,
-            previous: previous.filter(|_| existed),
-        };
-        let version = Version {
-            id: written,
-            content: new.stamped(written.at),
-            meta: nearest,
-        };
-        let until = version.content.until();
-        let kept = cx.replicate(cx.others(), key.clone(), version);
-        assert!(kept, "a new stamp is above every version of its key");
-        self.collect(cx, &key);
-        let receipt = Receipt {
-            until,
-            ..self.receipt(cx, level(eventual), Some(written), Hidden::default())
-        };
-        cx.reply(id, Response::Written { existed }, receipt);
     }
 
     /// Whether a dependency is visible at every site, as far as this server knows: it knows that of its own partition only.
@@ -200,17 +199,18 @@ impl Cops {
         &self,
         cx: &Cx<'_>,
         given: Level,
-        version: Option<VersionId>,
+        version: Option<Label>,
         hidden: Hidden,
     ) -> Receipt {
-        Receipt {
+        let receipt = Receipt {
             staleness: cx.staleness(self.walls()),
             proof: Proof::Causal {
                 cut: Vector::ZERO,
                 hidden,
             },
-            ..cx.receipt(given, version)
-        }
+            ..cx.receipt(given, None)
+        };
+        receipt.of(version)
     }
 }
 
@@ -218,20 +218,15 @@ impl Cops {
 pub(super) fn reads(request: &Request) -> bool {
     match request {
         Request::Get { view, .. } => !view.is_newest(),
-        Request::Put {
-            value,
-            expiry,
-            eventual,
-            ..
-        } => tells_what_was_there(value.as_ref(), *expiry) && !eventual,
+        Request::Put { change, eventual, .. } => tells_of_before(change, *eventual),
         Request::Confirm { .. } => false,
     }
 }
 
-/// Whether a write's outcome tells the client of the version before it. The answer to a delete tells whether there was a value, and a value that keeps an
-/// expiry tells when the one before it would have expired.
-fn tells_what_was_there(value: Option<&Bytes>, expiry: Option<Expiry>) -> bool {
-    value.is_none() || expiry == Some(Expiry::Kept)
+/// Whether a write depends on the version before it: its outcome tells the client of that version ([`Change::reads`]). At level `eventual` only a change of an
+/// expiry does. It has the value of the version before it, and must not be shown without what that depends on.
+fn tells_of_before(change: &Change, eventual: bool) -> bool {
+    change.retimes.is_some() || change.reads() && !eventual
 }
 
 /// When a version expired, if it has. 0: it has not.

@@ -19,8 +19,7 @@ impl Cops {
             if shown(version.id) {
                 return (Some(version), hidden);
             }
-            hidden.versions += 1;
-            hidden.newest = hidden.newest.max(Some(version.id));
+            hidden.add(version.id);
         }
         (None, hidden)
     }

@@ -123,14 +123,16 @@ impl Cops {
         };
         let is_known = |id| self.is_visible(id) || self.pending.contains_key(&at_of(id));
         let unknown = chain.iter().filter(|version| !is_known(version.id)).last();
-        let unknown = unknown.map(|version| (version.id, version.meta.clone()));
+        let unknown = unknown.map(|version| (version.rank(), version.meta.clone()));
         let fresh = self.fresh;
         cx.collect(key, |version| {
-            let is_above = unknown.as_ref().is_some_and(|(unknown, _)| version.id > *unknown);
+            let is_above = unknown
+                .as_ref()
+                .is_some_and(|(unknown, _)| version.rank() > *unknown);
             !is_above && version.id.at < fresh && self.is_visible(version.id)
         });
-        if let Some((id, nearest)) = unknown {
-            self.look_after(cx, id, &nearest, true);
+        if let Some((unknown, nearest)) = unknown {
+            self.look_after(cx, unknown.id, &nearest, true);
         }
     }
 }
