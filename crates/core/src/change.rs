@@ -91,6 +91,12 @@ impl Change {
         self.value.is_none() || self.expiry == Some(Expiry::Kept)
     }
 
+    /// Whether the write depends on the version before it: its outcome tells the client of that version, as if the client had read it ([`Change::reads`]). At
+    /// level `eventual` only a change of an expiry does. It has the value of the version before it, and must not be shown without what that depends on.
+    pub fn depends_on_before(&self, eventual: bool) -> bool {
+        self.retimes.is_some() || self.reads() && !eventual
+    }
+
     /// What is to be written by a replica at time `now`, where `before` is the key's newest version that is shown.
     ///
     /// # Errors

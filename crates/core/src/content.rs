@@ -3,11 +3,6 @@ use bytes::Bytes;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
 ///
-/// # Change of expiry
-///
-/// `EXPIRE`, `PERSIST` and `GETEX` write a version with the value of the one before it and another time of expiry. It names its *base*: the version that
-/// wrote the value. See [`crate::Rank`].
-///
 /// # Expiry
 ///
 /// A value *expires* at a time that was computed when its version was stamped, and that is part of the version. So it expires at every site at the same
@@ -15,6 +10,11 @@ use bytes::Bytes;
 /// expired version stays its key's newest version until it is forgotten, as a delete does ([`crate::Version::gone_at`]): it hides older versions.
 ///
 /// Times are compared as hybrid timestamps: a replica whose clock has given or seen a timestamp at or above the time shows the value no more.
+///
+/// # Change of expiry
+///
+/// `EXPIRE`, `PERSIST` and `GETEX` write a version with the value of the one before it and another time of expiry. It names its *base*: the version that
+/// wrote the value. See [`crate::Rank`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(Kept);
 
@@ -132,7 +132,7 @@ impl Content {
         })
     }
 
-    /// The size of what a value that expires has beside its bytes, in bytes: an allocation of its own.
+    /// The size in bytes of the allocation that a value has if it expires or its expiry was changed. Its own bytes are not counted.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Kept::Other(Some(_)) => size_of::<Timed>(),

@@ -19,9 +19,12 @@ pub struct VersionId {
 /// So a change of expiry never wins over a value that it did not know, even if it was stamped later:
 ///
 /// ```text
-///   site a: SET x 1 @5 ---- arrives at b ---- SET x 2 @7              (base 7)
-///   site b:                        EXPIRE x @9, of the value 1        (base 5)
-///   order at every site:   5, 9 (5), 7:   x is 2, and does not expire
+///   site a:  SET x 1 @5          SET x 2 @7
+///                 \
+///   site b:        x is 1 ......... EXPIRE x @9 changes the value 1, before SET x 2 arrives
+///
+///   base 5:  SET x 1 @5, then EXPIRE x @9
+///   base 7:  SET x 2 @7, the newest: x is 2 at every site, and does not expire
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rank {
@@ -223,7 +226,7 @@ impl VersionId {
         match self.at > Hlc::ZERO && self.stamp() < id.stamp() {
             true => Ok(()),
             false => Err(BadFrame::new(
-                "a version that is newer than the one whose expiry it changes",
+                "a version that is newer than its base, which is the version that wrote the value",
                 format!("version {id}, and {self}"),
             )),
         }

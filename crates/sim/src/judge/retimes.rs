@@ -6,7 +6,8 @@
 //! - **Whether it was made.** If it was made, it is one of those that were asked for: by the expiry of some version that it can have found. If it was not made,
 //!   the answer shows why.
 //!
-//! A value tells the version that wrote it, and not who has changed its expiry since. If an answer names no version, any of those may be shown.
+//! A value shows which version wrote it. It does not show whether the expiry was changed since. So an answer that names no version may show the version that
+//! wrote the value, or any that changed its expiry.
 use super::{Excuse, Judge, Rule, Seen, Shown};
 use crate::Record;
 use turnbuckle_core::{Answer, Content, Expiry, Hlc, Micros, Operation, PutOptions, Rank, Receipt, Retimes};

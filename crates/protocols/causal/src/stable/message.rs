@@ -200,10 +200,9 @@ pub struct Put {
 }
 
 impl Put {
-    /// Whether the write depends on the version before it: its outcome tells the client of that version, as if the client had read it ([`Change::reads`]). At
-    /// level `eventual` only a change of an expiry does. It has the value of the version before it, and must not be shown without what that depends on.
+    /// Whether the write depends on the version before it: see [`Change::depends_on_before`].
     pub fn reads(&self) -> bool {
-        self.change.retimes.is_some() || self.change.reads() && !self.eventual
+        self.change.depends_on_before(self.eventual)
     }
 }
 

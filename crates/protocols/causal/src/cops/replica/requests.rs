@@ -142,7 +142,7 @@ impl Cops {
         let expired = expired_at(before, now);
         let before = before.map(Version::label);
         let written = new.and_then(|new| {
-            let seen = before.filter(|_| tells_of_before(&change, eventual));
+            let seen = before.filter(|_| change.depends_on_before(eventual));
             nearest.0.extend(seen.map(|before| (key.clone(), before.id)));
             nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
             // The stamp is above the versions that are here, even if a restart forgot that the clock had seen them.
@@ -218,15 +218,9 @@ impl Cops {
 pub(super) fn reads(request: &Request) -> bool {
     match request {
         Request::Get { view, .. } => !view.is_newest(),
-        Request::Put { change, eventual, .. } => tells_of_before(change, *eventual),
+        Request::Put { change, eventual, .. } => change.depends_on_before(*eventual),
         Request::Confirm { .. } => false,
     }
-}
-
-/// Whether a write depends on the version before it: its outcome tells the client of that version ([`Change::reads`]). At level `eventual` only a change of an
-/// expiry does. It has the value of the version before it, and must not be shown without what that depends on.
-fn tells_of_before(change: &Change, eventual: bool) -> bool {
-    change.retimes.is_some() || change.reads() && !eventual
 }
 
 /// When a version expired, if it has. 0: it has not.
