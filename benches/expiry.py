@@ -117,7 +117,7 @@ def measure(options, keyspace, ready, directory):
 
 def run(options, keyspace):
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        process = subprocess.Popen([options.binary, "demo", "--processes", "--json", "--wan", "off", "--data", directory],
+        process = subprocess.Popen([options.binary, "demo", "--processes", "--json", "--wan", "off", "--memory-mb", str(options.memory_mb), "--data", directory],
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             measure(options, keyspace, json.loads(process.stdout.readline()), pathlib.Path(directory))
@@ -130,6 +130,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     parser.add_argument("--directory", help="where the data are meanwhile")
+    parser.add_argument("--memory-mb", type=int, default=1024, help="the memory limit of each site, which its keyspaces share")
     parser.add_argument("--keys", type=int, default=1_000_000, help=f"how many keys are written each minute, a multiple of {BATCH}")
     parser.add_argument("--minutes", type=int, default=2, help="for how many minutes")
     parser.add_argument("--probe", type=int, default=200, help="how many operations of the probe in a second")

@@ -2,6 +2,7 @@ use crate::durability::Durability;
 use std::collections::BTreeSet;
 use turnbuckle_core::{Hlc, Micros, Now, ServerId, SiteId, Topology};
 use turnbuckle_replication::StreamLimits;
+use turnbuckle_store::SHORT_LIVED;
 
 /// A node by its place in the cluster's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,6 +112,8 @@ pub struct NodeConfig {
     pub new_keyspaces: BTreeSet<String>,
     /// The number of keys that a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
+    /// Values that are shown for less than this have one line in the index of what can be forgotten ([`turnbuckle_store::SHORT_LIVED`]).
+    pub short_lived: Micros,
     /// Writes are refused, and peers' entries wait, while the disk has fewer free bytes than this.
     pub min_free_bytes: u64,
     /// How far a peer's timestamps may be ahead of this node's clock. If they are further ahead, the peer's stream is held.
@@ -145,6 +148,7 @@ impl NodeConfig {
             is_new_cluster: false,
             new_keyspaces: BTreeSet::new(),
             batch_keys: 512,
+            short_lived: SHORT_LIVED,
             min_free_bytes: 64 << 20,
             clock_ahead: Micros::from_millis(60_000),
             segment_bytes: 64 << 20,

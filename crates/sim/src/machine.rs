@@ -24,6 +24,9 @@ use turnbuckle_node::{
 };
 use turnbuckle_store::{Engine, MemoryEngine};
 
+/// Worlds last for seconds. With the server's five minutes, no line of an expiring value would ever move on.
+const SHORT_LIVED: Micros = Micros(100_000);
+
 /// A machine. It keeps its disks. Processes on it begin and end.
 pub(crate) struct Machine<S: Session> {
     pub id: NodeId,
@@ -293,6 +296,7 @@ impl<S: Session> Machine<S> {
         config.segment_bytes = options.segment_bytes;
         config.stream = options.stream;
         config.batch_keys = options.batch_keys;
+        config.short_lived = SHORT_LIVED;
         config.patience = options.patience;
         config.checkpoint_interval = options.checkpoint_interval;
         config.min_free_bytes = options.min_free_bytes;

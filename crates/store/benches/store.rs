@@ -20,6 +20,7 @@ fn main() {
     let options = Options {
         memory_limit_bytes: 4 << 30,
         history: false,
+        short_lived: turnbuckle_store::SHORT_LIVED,
         hash_seed: 7,
     };
     memory_and_operations(options);
@@ -43,9 +44,22 @@ fn version(at: u64) -> Version<()> {
     }
 }
 
-/// A permutation of the keys, so that no key is asked for in the order in which the keys were put.
+/// A permutation of the keys without any pattern. With a constant stride, keys that were put one after the other would be asked for one after the other, too,
+/// and would be in the processor's caches.
 fn shuffled(n: u64) -> u64 {
-    n.wrapping_mul(618_033_987) % KEYS
+    const BITS: u32 = u64::BITS - KEYS.leading_zeros();
+    const MASK: u64 = (1 << BITS) - 1;
+    let mut mixed = n;
+    // Each step is a permutation of the numbers of this many bits. What is not below the number of keys is mixed again.
+    loop {
+        for factor in [0x9E37_79B1, 0x85EB_CA6B, 0xC2B2_AE35] {
+            mixed = mixed.wrapping_mul(factor) & MASK;
+            mixed ^= mixed >> (BITS / 2);
+        }
+        if mixed < KEYS {
+            return mixed;
+        }
+    }
 }
 
 fn report(what: &str, count: u64, took: Duration) {
@@ -74,11 +88,15 @@ fn memory_and_operations(options: Options) {
     let (mut store, _) = Store::<()>::open(table, options).expect("an empty table opens");
     let keys: Vec<Key> = (0..KEYS).map(key).collect();
     let before_bytes = resident_bytes();
+    let mut longest = Duration::ZERO;
     timed("put, new keys (with making the value)", KEYS, || {
         for (n, key) in keys.iter().enumerate() {
+            let start = Instant::now();
             store.put(key, version(n as u64));
+            longest = longest.max(start.elapsed());
         }
     });
+    println!("the longest of them: {:.1} ms", longest.as_secs_f64() * 1e3);
     let grown_bytes = resident_bytes() - before_bytes;
     println!(
         "memory per key: {} bytes resident, {} counted, of which dirty lists {}",

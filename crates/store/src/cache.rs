@@ -1,9 +1,7 @@
 use crate::Store;
+use crate::entries::Entries;
 use crate::store::place_at;
 use turnbuckle_core::Meta;
-
-/// Memory for this number of keys is always kept.
-const MIN_KEYS: usize = 1 << 14;
 
 impl<M: Meta> Store<M> {
     /// Looks at `max` keys at most, and evicts those that are clean and were not used since the last look (CLOCK),
@@ -19,16 +17,17 @@ impl<M: Meta> Store<M> {
     pub fn evict_others(&mut self, max: usize, keeps: impl Fn(&[u8]) -> bool) -> usize {
         let mut evicted = 0;
         for _ in 0..max {
-            if self.entries.is_empty() || !self.wants_room() {
+            if !self.wants_room() {
                 break;
             }
-            if self.hand >= self.entries.len() {
-                self.hand = 0;
-            }
+            let Some(hand) = self.entries.around(self.hand) else {
+                break;
+            };
+            self.hand = hand;
             if self.evict_at_hand(&keeps) {
                 evicted += 1;
             } else {
-                self.hand += 1;
+                self.hand = Entries::<M>::behind(hand);
             }
         }
         evicted
@@ -46,12 +45,9 @@ impl<M: Meta> Store<M> {
         self.memory_bytes > self.options.memory_limit_bytes || self.absent > 16 + self.entries.len() / 8
     }
 
-    /// Frees memory that was allocated for many more keys than there are. It copies the keys that are left: call it
-    /// seldom.
+    /// Frees memory that was allocated for many more keys than there are, each time in another part of the map. Call it a few times in a second.
     pub fn shrink(&mut self) {
-        if self.entries.capacity() > MIN_KEYS && self.entries.len() < self.entries.capacity() / 4 {
-            self.entries.shrink_to(self.entries.len() * 2);
-        }
+        self.entries.shrink();
     }
 
     fn evict_at_hand(&mut self, keeps: impl Fn(&[u8]) -> bool) -> bool {
@@ -73,9 +69,7 @@ impl<M: Meta> Store<M> {
             Some(_) => self.complete = false,
             None => self.absent -= 1,
         }
-        let moved = self.entries.len() - 1;
-        self.entries.swap_remove_index(self.hand);
-        if moved != self.hand {
+        if let Some(moved) = self.entries.swap_remove(self.hand) {
             self.rename(moved, self.hand);
         }
         true

@@ -7,7 +7,7 @@ use crate::store::place_at;
 use crate::tombstone::LineId;
 use crate::{EngineError, Store, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
-use turnbuckle_core::{Chain, Key, Meta, Version};
+use turnbuckle_core::{Chain, Key, Meta, Micros, Version};
 
 /// A checkpoint that is under way.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(crate) struct Checkpoint {
     /// Written in one batch with the meta: the removals of collected tombstones' rows. If such a row were gone and the
     /// meta not there yet, a replay would find an older version in the log, and no newer tombstone.
     buried: Vec<TableWrite>,
-    /// The keys of those rows. Until the rows are gone, they count as before.
-    buried_keys: Vec<Key>,
+    /// The keys of those rows, and what kind of row each was.
+    buried_keys: Vec<(Key, Kind)>,
     walk: Walk,
     /// The last chunk that was given out, until the next one is asked for: it may not be written yet.
     last: Option<LastChunk>,
@@ -43,7 +43,10 @@ pub struct Chunk<M> {
 /// The lists of a finished checkpoint. Freeing them takes a moment: drop it without the store's lock.
 #[derive(Debug)]
 #[must_use = "freeing it takes a moment: drop it where nobody waits"]
-pub struct Spent(#[allow(dead_code, reason = "it is held only to be dropped")] DirtySet);
+pub struct Spent(
+    #[allow(dead_code, reason = "it is held only to be dropped")] DirtySet,
+    #[allow(dead_code, reason = "it is held only to be dropped")] Option<Checkpoint>,
+);
 
 /// The most bytes of rows that a chunk encodes under the lock.
 const MAX_CHUNK_BYTES: usize = 1 << 20;
@@ -121,7 +124,7 @@ impl<M: Meta> Store<M> {
         if finished && let Some(meta) = checkpoint.meta.take() {
             chunk.writes.append(&mut checkpoint.buried);
             chunk.writes.push(TableWrite::put(Area::Meta.start(), meta));
-            let gone = self.buried_rows();
+            let gone = checkpoint.buried_keys.iter().map(|&(_, row)| row).collect();
             self.rows.subtract(gone);
         }
         chunk
@@ -133,31 +136,12 @@ impl<M: Meta> Store<M> {
     /// The last chunk is in the engine.
     fn last_is_written(&mut self) {
         let checkpoint = self.running_checkpoint();
-        let is_whole = checkpoint.meta.is_none();
         let Some(mut last) = checkpoint.last.take() else {
             return;
-        };
-        let buried = match is_whole {
-            true => std::mem::take(&mut checkpoint.buried_keys),
-            false => Vec::new(),
         };
         for index in self.taking.walk(&mut last.from, last.keys) {
             self.entries[index as usize].marks_mut().keep_row();
         }
-        for key in buried {
-            if let Some(entry) = self.entries.get_mut(key.as_ref()) {
-                entry.marks_mut().set_row(Kind::Nothing);
-            }
-        }
-    }
-
-    /// The counts of the rows that are removed with the meta.
-    fn buried_rows(&mut self) -> Census {
-        let keys = std::mem::take(&mut self.running_checkpoint().buried_keys);
-        let row = |key: &Key| Some(self.entries.get(key.as_ref())?.marks().row());
-        let rows = keys.iter().filter_map(row).collect();
-        self.running_checkpoint().buried_keys = keys;
-        rows
     }
 
     /// Everything is written and persisted: what was taken is clean now, unless it has changed since.
@@ -170,11 +154,11 @@ impl<M: Meta> Store<M> {
             checkpoint.meta.is_none(),
             "a checkpoint finished before its last chunk was taken"
         );
-        self.checkpoint = None;
+        let checkpoint = self.checkpoint.take();
         self.clean_below = self.generation;
         self.taking_bytes = 0;
         self.epoch += 1;
-        Spent(std::mem::take(&mut self.taking))
+        Spent(std::mem::take(&mut self.taking), checkpoint)
     }
 
     /// A step failed: everything that was dirty when the checkpoint began is dirty again, and the next checkpoint takes
@@ -183,13 +167,26 @@ impl<M: Meta> Store<M> {
     /// # Panics
     /// If no checkpoint is under way.
     pub fn abort_checkpoint(&mut self) {
-        let Some(Checkpoint { walk, last, .. }) = self.checkpoint.take() else {
+        let Some(checkpoint) = self.checkpoint.take() else {
             return;
         };
+        let Checkpoint {
+            meta,
+            walk,
+            last,
+            buried_keys,
+            ..
+        } = checkpoint;
+        let has_all = meta.is_none() && last.is_none();
         if let Some(mut last) = last {
             self.rows = last.rows;
             for index in self.taking.walk(&mut last.from, last.keys) {
                 self.entries[index as usize].marks_mut().take_row_back();
+            }
+        }
+        for (key, row) in buried_keys.into_iter().filter(|_| !has_all) {
+            if let Some(entry) = self.entries.get_mut(key.as_ref()) {
+                entry.marks_mut().set_row(row);
             }
         }
         for index in self.taking.until(walk) {
@@ -234,7 +231,9 @@ impl<M: Meta> Store<M> {
                 let checkpoint = self.checkpoint.as_mut().expect("a checkpoint takes");
                 let rows = [row_in(arena, key), tombstone_in(arena, *id, key)];
                 checkpoint.buried.extend(rows.map(TableWrite::delete));
-                checkpoint.buried_keys.push(Key(Bytes::copy_from_slice(key)));
+                let owned = Key(Bytes::copy_from_slice(key));
+                checkpoint.buried_keys.push((owned, was));
+                entry.marks_mut().set_row(Kind::Nothing);
                 key.len()
             }
             Entry::Absent { was: None, marks, .. } => {
@@ -246,7 +245,7 @@ impl<M: Meta> Store<M> {
             Entry::Held { chain, marks, .. } => {
                 marks.change_row(is);
                 self.rows.change(was, is);
-                chunk.take(key, chain, arena)
+                chunk.take(key, chain, self.options.short_lived, arena)
             }
         };
         self.recount_memory(before_bytes, after_bytes);
@@ -270,8 +269,8 @@ impl<M: Meta> Chunk<M> {
     }
 
     /// Takes over the versions of a key. Returns about how many bytes that took.
-    fn take(&mut self, key: &[u8], chain: &Chain<M>, arena: &mut BytesMut) -> usize {
-        let line = LineId::of(chain.newest()).filter(|_| Kind::of(Some(chain)).has_line());
+    fn take(&mut self, key: &[u8], chain: &Chain<M>, short_lived: Micros, arena: &mut BytesMut) -> usize {
+        let line = LineId::of(chain.newest(), short_lived).filter(|_| Kind::of(Some(chain)).has_line());
         if let Some(line) = line {
             self.writes.push(tombstone_line(arena, line, key));
         }

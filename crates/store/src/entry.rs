@@ -1,5 +1,5 @@
 use crate::census::Kind;
-use crate::store::{INLINE_KEY_BYTES, StoredKey};
+use crate::entries::{INLINE_KEY_BYTES, StoredKey};
 use crate::tombstone::LineId;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};

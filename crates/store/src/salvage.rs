@@ -22,7 +22,7 @@ use crate::checkpoint::tombstone_line;
 use crate::place::Area;
 use crate::row::take_row;
 use crate::store::after;
-use crate::tombstone::LineId;
+use crate::tombstone::{LineId, SHORT_LIVED};
 use crate::{EngineError, Place, Snapshot, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Meta, Wire};
@@ -114,7 +114,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
             };
             salvage.rows += 1;
             let newest = row.chain.newest();
-            if let Some(line) = LineId::of(newest) {
+            if let Some(line) = LineId::of(newest, SHORT_LIVED) {
                 writes.push(tombstone_line(&mut arena, line, row.key.as_ref()));
             }
             writes.push(TableWrite::put(key, value));
@@ -279,6 +279,7 @@ mod tests {
     const OPTIONS: Options = Options {
         memory_limit_bytes: 1 << 20,
         history: true,
+        short_lived: SHORT_LIVED,
         hash_seed: 1,
     };
 

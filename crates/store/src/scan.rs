@@ -157,6 +157,7 @@ mod tests {
         let options = Options {
             memory_limit_bytes: 1 << 20,
             history: false,
+            short_lived: crate::SHORT_LIVED,
             hash_seed: 1,
         };
         Store::open(table, options).expect("an empty table opens").0

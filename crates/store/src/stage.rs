@@ -148,6 +148,7 @@ mod tests {
         let options = Options {
             memory_limit_bytes: 1 << 20,
             history: true,
+            short_lived: crate::SHORT_LIVED,
             hash_seed: 1,
         };
         let (store, _) = Store::<()>::open(Arc::clone(&table), options).expect("memory works");
@@ -172,6 +173,7 @@ mod tests {
         let options = Options {
             memory_limit_bytes: 1 << 20,
             history: true,
+            short_lived: crate::SHORT_LIVED,
             hash_seed: 1,
         };
         let opened = Store::<()>::open(Arc::clone(&table), options).map(|_| ());

@@ -1,6 +1,7 @@
 use crate::census::{Census, Kind};
 use crate::checkpoint::Checkpoint;
 use crate::dirty::DirtySet;
+use crate::entries::Entries;
 use crate::entry::{Entry, insertion_cost_bytes};
 use crate::place::{Area, row_key};
 use crate::row::{Row, take_row};
@@ -8,12 +9,9 @@ use crate::salvage::Pages;
 use crate::tombstone::LineId;
 use crate::{EngineError, Place, Snapshot, Table};
 use bytes::Bytes;
-use foldhash::fast::FixedState;
-use indexmap::IndexMap;
-use smallvec::SmallVec;
 use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
-use turnbuckle_core::{BadFrame, Chain, Key, Meta, Version, VersionId, Versions, hash_slot};
+use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Version, VersionId, Versions, hash_slot};
 
 /// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +21,8 @@ pub struct Options {
     pub memory_limit_bytes: u64,
     /// Whether versions older than the newest are ever asked for. If not, they are dropped at once.
     pub history: bool,
+    /// Values that are shown for less than this have one line in the index of tombstones ([`crate::SHORT_LIVED`]).
+    pub short_lived: Micros,
     /// The seed of the map in memory. It must be random, so that clients cannot prepare keys that collide. In the
     /// simulator it is fixed, because the order of evictions must repeat.
     pub hash_seed: u64,
@@ -84,12 +84,6 @@ impl<M> Fetched<M> {
     }
 }
 
-pub(crate) type Entries<M> = IndexMap<StoredKey, Entry<M>, FixedState>;
-
-/// A key as the map keeps it: most keys are short. They are stored beside their entry, which saves a cache miss.
-pub(crate) type StoredKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
-pub(crate) const INLINE_KEY_BYTES: usize = 24;
-
 /// The versions of one replica's keys.
 pub struct Store<M> {
     pub(crate) table: Arc<dyn Table>,
@@ -150,7 +144,7 @@ impl<M: Meta> Store<M> {
         let mut store = Store {
             table,
             options,
-            entries: Entries::with_hasher(FixedState::with_seed(options.hash_seed)),
+            entries: Entries::new(options.hash_seed),
             complete: false,
             keys,
             rows: keys,
@@ -185,7 +179,7 @@ impl<M: Meta> Store<M> {
             from = after(last);
             for (key, value) in rows {
                 let row = read_row::<M>(&key, value, true)?;
-                self.insert_clean(&row.key, row.place.slot(), Some(row.chain));
+                let _index = self.insert_clean(&row.key, row.place.slot(), Some(row.chain));
             }
         }
         Ok(())
@@ -240,7 +234,7 @@ impl<M: Meta> Store<M> {
         Ok(())
     }
 
-    fn insert_clean(&mut self, key: &Key, slot: u16, mut chain: Option<Chain<M>>) {
+    fn insert_clean(&mut self, key: &Key, slot: u16, mut chain: Option<Chain<M>>) -> usize {
         if !self.options.history
             && !M::SIBLINGS
             && let Some(chain) = &mut chain
@@ -250,15 +244,8 @@ impl<M: Meta> Store<M> {
         let entry = Entry::clean(slot, chain);
         self.absent += usize::from(entry.chain().is_none());
         self.memory_bytes += entry.cost_bytes(key.as_ref());
-        let before = self.entries.insert(StoredKey::from_slice(key.as_ref()), entry);
-        assert!(
-            before.is_none(),
-            "a key that was resident was read from the engine"
-        );
-        assert!(
-            u32::try_from(self.entries.len()).is_ok(),
-            "more than four billion keys in one replica"
-        );
+        let index = self.entries.insert(key.as_ref(), entry);
+        index.expect("a key that is resident is not read from the engine")
     }
 
     /// Whether the key's versions, or that it has none, are known without the table. If so, [`Versions::chain`] may be
@@ -325,7 +312,7 @@ impl<M: Meta> Store<M> {
             return Vec::new();
         }
         let newest = chain.newest();
-        let was = LineId::of(newest);
+        let was = LineId::of(newest, self.options.short_lived);
         let removed = removed.into_iter().map(|version| version.id).collect();
         let kept = Chain::newest_first(kept.into_iter().cloned());
         self.change(index, |entry| entry.set_chain(kept, was));
@@ -354,7 +341,7 @@ impl<M: Meta> Store<M> {
         }
         let is_the_only_one = chain.newest().id == id;
         if is_the_only_one {
-            let line = LineId::of(chain.newest());
+            let line = LineId::of(chain.newest(), self.options.short_lived);
             self.change(index, |entry| entry.set_chain(None, line));
         }
         is_the_only_one
@@ -382,11 +369,7 @@ impl<M: Meta> Store<M> {
             .into_iter()
             .flat_map(DirtySet::all)
             .collect();
-        let dirty = self
-            .entries
-            .values()
-            .enumerate()
-            .filter(|(_, entry)| self.is_dirty(entry));
+        let dirty = self.entries.indexed().filter(|(_, entry)| self.is_dirty(entry));
         let dirty: BTreeSet<u32> = dirty.map(|(index, _)| index as u32).collect();
         assert_eq!(listed, dirty, "the lists of dirty keys are not the dirty keys");
         let cost_since = |generation: u32| {
@@ -498,9 +481,7 @@ impl<M: Meta> Versions<M> for Store<M> {
             Some(index) => index,
             None => {
                 self.assert_resident(key.as_ref());
-                let slot = key.slot();
-                self.insert_clean(key, slot, None);
-                self.entries.len() - 1
+                self.insert_clean(key, key.slot(), None)
             }
         };
         let version = Version {

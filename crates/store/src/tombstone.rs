@@ -5,7 +5,7 @@ use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
 use crate::store::after;
 use crate::{EngineError, Store, StoreError, Table, TableWrite};
 use bytes::{Buf, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Meta, ReplicaId, Version};
+use turnbuckle_core::{BadFrame, Hlc, Key, Meta, Micros, ReplicaId, Version};
 
 /// Some lines of the table's index of tombstones, i.e. deletes and values that expire, oldest first: the half of a collection that is done without the store's
 /// lock.
@@ -54,6 +54,9 @@ struct Line {
 ///
 /// Each time is rounded up, by at most a sixteenth of the span. So a key that is written again and again has some 20 lines of each replica that writes it, and
 /// not one for each write.
+///
+/// A line that moves on costs two writes into the engine each time. So no line is due earlier than [`Options::short_lived`](crate::Options::short_lived) after the stamp, except the last one:
+/// a value that is shown for less than that has one line only. Lines are recognised whatever the option was when they were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LineId {
     pub at: Hlc,
@@ -63,10 +66,16 @@ pub(crate) struct LineId {
 /// How often the line of a value that expires moves on.
 const STEPS: u32 = 6;
 
+/// A value that is shown for less than this has one line in the index of tombstones, which stays until the value has expired. The index is read with each
+/// checkpoint: lines of several minutes cost little beside it.
+pub const SHORT_LIVED: Micros = Micros(300_000_000);
+
 impl LineId {
     /// The first line of a version, if it may be forgotten at some time.
-    pub(crate) fn of<M: Meta>(version: &Version<M>) -> Option<LineId> {
-        LineId::at_step(version, STEPS)
+    pub(crate) fn of<M: Meta>(version: &Version<M>, short_lived: Micros) -> Option<LineId> {
+        let shown = version.gone_at()?.wall().0.saturating_sub(version.id.at.wall().0);
+        let left = (0..=STEPS).rev().find(|left| shown >> left >= short_lived.0);
+        LineId::at_step(version, left.unwrap_or(0))
     }
 
     /// The line of a version with `left` more steps to go. At the last one, the version may be forgotten.
@@ -124,6 +133,15 @@ impl TombstonePage {
         self.lines.iter().map(|line| {
             let (lines, below, next) = (vec![line.clone()], self.below, None);
             (&line.key, TombstonePage { lines, below, next })
+        })
+    }
+
+    /// The page in parts of `max` tombstones at most.
+    pub fn parts(&self, max: usize) -> impl Iterator<Item = TombstonePage> {
+        self.lines.chunks(max).map(|lines| TombstonePage {
+            lines: lines.to_vec(),
+            below: self.below,
+            next: None,
         })
     }
 
@@ -311,7 +329,7 @@ mod tests {
                 assert!(line.at >= gone_at, "a line is due before its value has expired");
                 assert!((line.at.0 - gone_at.0) / 4096 <= shown / 16);
                 assert_eq!(line.steps_left(&version), Some(0));
-                LineId::of(&version).expect("it expires").at
+                LineId::of(&version, Micros(0)).expect("it expires").at
             })
         };
         for shown in [0, 1, 1_000, 60_000_000, 3_600_000_000] {
@@ -360,6 +378,7 @@ mod tests {
         let options = Options {
             memory_limit_bytes: 1 << 20,
             history: false,
+            short_lived: SHORT_LIVED,
             hash_seed: 1,
         };
         let table = MemoryEngine::new().open_table("t").expect("memory works");
@@ -395,12 +414,24 @@ mod tests {
     }
 
     #[test]
+    fn a_short_lived_value_has_one_line_which_is_due_when_it_has_expired() {
+        let short = expiring(1_000_003, SHORT_LIVED.0);
+        let line = LineId::of(&short, SHORT_LIVED).expect("it expires");
+        assert_eq!(line.steps_left(&short), Some(0));
+        assert!(line.at >= short.gone_at().expect("it expires"));
+        let longer = expiring(1_000_003, 2 * SHORT_LIVED.0);
+        let line = LineId::of(&longer, SHORT_LIVED).expect("it expires");
+        assert_eq!(line.steps_left(&longer), Some(1));
+    }
+
+    #[test]
     fn a_replay_after_half_a_checkpoint_does_not_bring_back_what_a_collected_tombstone_deleted() {
         let engine = MemoryEngine::new();
         let table = engine.open_table("t").expect("memory works");
         let options = Options {
             memory_limit_bytes: 1 << 20,
             history: true,
+            short_lived: SHORT_LIVED,
             hash_seed: 1,
         };
         let (mut store, _) = Store::open(Arc::clone(&table), options).expect("memory works");

@@ -17,6 +17,7 @@ fn open(folder: &Path) -> (FjallEngine, Arc<dyn Table>, Store<()>, u64) {
     let options = Options {
         memory_limit_bytes: 1 << 30,
         history: false,
+        short_lived: turnbuckle_store::SHORT_LIVED,
         hash_seed: 1,
     };
     let (store, meta) = Store::open(Arc::clone(&table), options).expect("the store opens");

@@ -141,6 +141,7 @@ impl<M: Kind> World<M> {
         let options = Options {
             memory_limit_bytes: [600, 1500, 3000, 1 << 20][random.next_u32() as usize % 4],
             history: random.next_u32().is_multiple_of(2) && !M::SIBLINGS,
+            short_lived: Micros([0, 3, 100][seed as usize % 3]),
             hash_seed: seed,
         };
         let engine = MemoryEngine::new();

@@ -10,15 +10,17 @@ use crate::{
 };
 use prost::Message;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::{Hlc, Protocol};
+use turnbuckle_core::{Hlc, Key, Protocol};
 use turnbuckle_log::Position;
-use turnbuckle_store::{Engine, StaleTombstones, Table, TombstonePage};
+use turnbuckle_store::{Collected, Engine, StaleTombstones, Table, TombstonePage};
 
-/// The most deletes that are read from the index at a time, and the most such pages in one checkpoint. The rows of all
-/// of them are removed in one batch with the checkpoint's meta. If there are more deletes, the next checkpoint begins
-/// at once.
+/// The number of tombstones that are read from the index at a time, and of those that are handled under one lock.
 const TOMBSTONE_KEYS: usize = 256;
-const MAX_TOMBSTONE_PAGES: usize = 64;
+const TOMBSTONES_AT_ONCE: usize = 32;
+
+/// No more tombstones are dropped in a checkpoint once it has dropped this number. The rows of all of them are removed in one batch with the checkpoint's meta. If
+/// there are more, the next checkpoint begins at once.
+const MAX_DROPPED: u64 = 16_384;
 
 impl<P: Protocol> Keyspace<P> {
     /// Writes what changed since the last checkpoint of each lane into the engine. The engine is made to persist before the log is purged.
@@ -181,21 +183,22 @@ impl<P: Protocol> Keyspace<P> {
             (lane.store.table(), lane.settled())
         };
         let mut from = None;
-        for _ in 0..MAX_TOMBSTONE_PAGES {
+        let mut dropped = 0;
+        while dropped < MAX_DROPPED {
             let keys = TOMBSTONE_KEYS.min(self.shared().config.batch_keys);
             let page = TombstonePage::read(&*table, below, from.as_ref(), keys)?;
             steps.next().await;
             let mut stale = StaleTombstones::default();
-            for (key, tombstone) in page.each() {
-                let collect = |lane: &mut Lane<P>| {
-                    let collected = lane.store.collect_tombstones(&tombstone);
-                    lane.checkpoints.forgetting.forgot(collected.tombstones);
-                    self.shared()
-                        .expired_keys_removed
-                        .fetch_add(collected.expired, Relaxed);
-                    collected.stale
-                };
-                stale.add(self.with_resident(cell, key, steps, collect).await?);
+            for part in page.parts(TOMBSTONES_AT_ONCE) {
+                let (collected, cold) = self.collect_resident(cell, &part);
+                dropped += collected.tombstones;
+                stale.add(collected.stale);
+                for (key, tombstone) in cold {
+                    let collect = |lane: &mut Lane<P>| self.collect(lane, &tombstone);
+                    let collected = self.with_resident(cell, &key, steps, collect).await?;
+                    dropped += collected.tombstones;
+                    stale.add(collected.stale);
+                }
             }
             stale.erase(&*table)?;
             match page.next() {
@@ -208,6 +211,29 @@ impl<P: Protocol> Keyspace<P> {
         }
         self.shared().deletes_left.store(true, Relaxed);
         Ok(false)
+    }
+
+    /// Handles those tombstones of a page whose keys are in memory, and returns the others with their keys. They are brought into memory one by one: there may be no
+    /// room for all of them.
+    fn collect_resident(
+        &self,
+        cell: &LaneCell<P>,
+        page: &TombstonePage,
+    ) -> (Collected, Vec<(Key, TombstonePage)>) {
+        let mut lane = self.enter(cell);
+        let each = page
+            .each()
+            .filter(|(key, _)| !lane.store.is_resident(key.as_ref()));
+        let cold = each.map(|(key, tombstone)| (key.clone(), tombstone)).collect();
+        (self.collect(&mut lane, page), cold)
+    }
+
+    fn collect(&self, lane: &mut Lane<P>, page: &TombstonePage) -> Collected {
+        let collected = lane.store.collect_tombstones(page);
+        lane.checkpoints.forgetting.forgot(collected.tombstones);
+        let removed = &self.shared().expired_keys_removed;
+        removed.fetch_add(collected.expired, Relaxed);
+        collected
     }
 }
 

@@ -106,6 +106,7 @@ impl NodeBuilder {
         let options = StoreOptions {
             memory_limit_bytes,
             history: P::DESCRIPTOR.history,
+            short_lived: self.shared.config.short_lived,
             hash_seed: self.shared.config.seed,
         };
         let rows_beside = Rows::read(&*table).map_err(failed)?;

@@ -1,0 +1,254 @@
+//! The map from keys to what memory knows of them.
+//!
+//! A hash map that is full makes room for twice as many entries, and moves all of them: with a million keys that takes some 100 ms. The lane is locked meanwhile, and
+//! every operation on it waits. So the map consists of many small maps, which grow one by one. A key's hash says in which one it is.
+//!
+//! Each entry has an index, by which the lists of dirty keys name it. It stays the same until the entry is removed, or until another entry of the same
+//! part is removed ([`Entries::swap_remove`]).
+use crate::entry::Entry;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
+use indexmap::map::raw_entry_v1::{RawEntryApiV1, RawEntryMut};
+use smallvec::SmallVec;
+use std::hash::BuildHasher;
+use std::ops;
+
+/// A key as the map keeps it: most keys are short. They are stored beside their entry, which saves a cache miss.
+pub(crate) type StoredKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
+pub(crate) const INLINE_KEY_BYTES: usize = 24;
+
+/// The number of small maps. With ten million keys, each has some 80,000, which are moved in about 10 ms.
+const PARTS: usize = 128;
+
+/// Where the bits of a hash begin that choose the part. The small maps use the lowest bits and the seven highest ones.
+const PART_BITS_AT: u32 = 40;
+
+/// A part frees memory that it does not use if it has room for more than this number of entries.
+const MIN_KEYS: usize = (1 << 14) / PARTS;
+
+pub(crate) struct Entries<M> {
+    parts: Box<[Part<M>]>,
+    hasher: FixedState,
+    len: usize,
+    /// The part that is shrunk next.
+    shrinks: usize,
+}
+
+/// It is given the hash of each key.
+type Part<M> = IndexMap<StoredKey, Entry<M>, ()>;
+
+impl<M> Entries<M> {
+    pub(crate) fn new(hash_seed: u64) -> Entries<M> {
+        Entries {
+            parts: (0..PARTS).map(|_| Part::with_hasher(())).collect(),
+            hasher: FixedState::with_seed(hash_seed),
+            len: 0,
+            shrinks: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The hash of a key, and the part in which it is.
+    fn place(&self, key: &[u8]) -> (u64, usize) {
+        let hash = self.hasher.hash_one(key);
+        (hash, (hash >> PART_BITS_AT) as usize % PARTS)
+    }
+
+    pub(crate) fn get_index_of(&self, key: &[u8]) -> Option<usize> {
+        let (hash, part) = self.place(key);
+        let found = self.parts[part].raw_entry_v1();
+        let within = found.index_from_hash(hash, |stored| stored.as_slice() == key)?;
+        Some(within * PARTS + part)
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry<M>> {
+        let (hash, part) = self.place(key);
+        let found = self.parts[part].raw_entry_v1();
+        let (_, entry) = found.from_hash(hash, |stored| stored.as_slice() == key)?;
+        Some(entry)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry<M>> {
+        let index = self.get_index_of(key)?;
+        Some(&mut self[index])
+    }
+
+    pub(crate) fn contains_key(&self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The key and the entry at an index, if there is one.
+    pub(crate) fn get_index(&self, index: usize) -> Option<(&StoredKey, &Entry<M>)> {
+        self.parts[index % PARTS].get_index(index / PARTS)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_index_mut(&mut self, index: usize) -> Option<(&StoredKey, &mut Entry<M>)> {
+        self.parts[index % PARTS].get_index_mut(index / PARTS)
+    }
+
+    /// Adds an entry, and returns its index. `None`: the key has an entry, and nothing was changed.
+    ///
+    /// # Panics
+    /// If the part has no index left. There are some four billion indexes.
+    pub(crate) fn insert(&mut self, key: &[u8], entry: Entry<M>) -> Option<usize> {
+        let (hash, part) = self.place(key);
+        let found = self.parts[part].raw_entry_mut_v1();
+        let RawEntryMut::Vacant(vacant) = found.from_hash(hash, |stored| stored.as_slice() == key) else {
+            return None;
+        };
+        let index = vacant.index() * PARTS + part;
+        assert!(
+            u32::try_from(index).is_ok(),
+            "more than four billion keys in one replica"
+        );
+        vacant.insert_hashed_nocheck(hash, StoredKey::from_slice(key), entry);
+        self.len += 1;
+        Some(index)
+    }
+
+    /// Removes the entry at an index. The last entry of its part takes its place. Returns the index that this one had until now, if there is one.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    pub(crate) fn swap_remove(&mut self, index: usize) -> Option<usize> {
+        let (within, part) = (index / PARTS, index % PARTS);
+        let last = self.parts[part].len() - 1;
+        let removed = self.parts[part].swap_remove_index(within);
+        assert!(removed.is_some(), "no entry at this index");
+        self.len -= 1;
+        (last != within).then_some(last * PARTS + part)
+    }
+
+    /// The first index at or behind `index` that has an entry, in an order that reaches all of them. Behind the last one it goes on at the first one.
+    pub(crate) fn around(&self, index: usize) -> Option<usize> {
+        let (within, part) = (index / PARTS, index % PARTS);
+        if within < self.parts[part].len() {
+            return Some(index);
+        }
+        let mut others = (1..=PARTS).map(|next| (part + next) % PARTS);
+        others.find(|&part| !self.parts[part].is_empty())
+    }
+
+    /// The index behind this one in the order of [`Entries::around`].
+    pub(crate) fn behind(index: usize) -> usize {
+        index + PARTS
+    }
+
+    /// Frees memory that was allocated for many more keys than there are. It copies the keys that are left in one part of the map, each time of the next one: call it seldom.
+    pub(crate) fn shrink(&mut self) {
+        let part = &mut self.parts[self.shrinks % PARTS];
+        self.shrinks = self.shrinks.wrapping_add(1);
+        if part.capacity() > MIN_KEYS && part.len() < part.capacity() / 4 {
+            part.shrink_to(part.len() * 2);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&StoredKey, &Entry<M>)> {
+        self.parts.iter().flatten()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Entry<M>> {
+        self.parts.iter().flat_map(IndexMap::values)
+    }
+
+    /// Each entry with its index.
+    pub(crate) fn indexed(&self) -> impl Iterator<Item = (usize, &Entry<M>)> {
+        let parts = self.parts.iter().enumerate();
+        parts.flat_map(|(part, entries)| {
+            let entries = entries.values().enumerate();
+            entries.map(move |(within, entry)| (within * PARTS + part, entry))
+        })
+    }
+}
+
+impl<M> ops::Index<usize> for Entries<M> {
+    type Output = Entry<M>;
+
+    /// The entry at an index.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn index(&self, index: usize) -> &Entry<M> {
+        &self.parts[index % PARTS][index / PARTS]
+    }
+}
+
+impl<M> ops::IndexMut<usize> for Entries<M> {
+    fn index_mut(&mut self, index: usize) -> &mut Entry<M> {
+        &mut self.parts[index % PARTS][index / PARTS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// The generation stands for the entry's identity.
+    fn entry(number: u32) -> Entry<()> {
+        let mut entry = Entry::clean(0, None);
+        entry.set_generation(number);
+        entry
+    }
+
+    #[test]
+    fn an_index_names_its_entry_until_another_one_takes_its_place() {
+        for seed in 0..20 {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let mut draw = |below: u32| random.next_u32() % below;
+            let mut entries: Entries<()> = Entries::new(seed);
+            let mut model: BTreeMap<usize, (String, u32)> = BTreeMap::new();
+            let most = 1 + draw(1000);
+            for number in 0..3 * most {
+                let key = format!("key of some length {}", draw(most));
+                match entries.get_index_of(key.as_bytes()) {
+                    None => {
+                        let index = entries.insert(key.as_bytes(), entry(number)).expect("it is new");
+                        assert_eq!(model.insert(index, (key, number)), None);
+                    }
+                    Some(index) if draw(2) == 0 => {
+                        assert_eq!(entries.insert(key.as_bytes(), entry(number)), None);
+                        assert_eq!(model[&index].0, key);
+                    }
+                    Some(index) => {
+                        let moved = entries.swap_remove(index);
+                        model.remove(&index).expect("it was there");
+                        if let Some(moved) = moved.and_then(|old| model.remove(&old)) {
+                            model.insert(index, moved);
+                        }
+                    }
+                }
+                entries.shrink();
+            }
+            assert_eq!(entries.len(), model.len());
+            let indexed: BTreeMap<usize, u32> = entries
+                .indexed()
+                .map(|(index, entry)| (index, entry.generation()))
+                .collect();
+            let expected: BTreeMap<usize, u32> = model
+                .iter()
+                .map(|(&index, (_, number))| (index, *number))
+                .collect();
+            assert_eq!(indexed, expected, "seed {seed}");
+            let mut at = 0;
+            let passed: BTreeSet<usize> = (0..entries.len())
+                .filter_map(|_| {
+                    let index = entries.around(at)?;
+                    at = Entries::<()>::behind(index);
+                    Some(index)
+                })
+                .collect();
+            assert_eq!(
+                passed.len(),
+                entries.len(),
+                "seed {seed}: a round reaches each entry once"
+            );
+        }
+    }
+}
