@@ -159,6 +159,12 @@ impl Node {
         self.shared.free_bytes() >= kept.saturating_add(2 * number * dirty)
     }
 
+    /// Whether a checkpoint should end soon: versions that no checkpoint has yet take more than half of the memory limit, or the disk has little free space.
+    pub fn is_in_a_hurry(&self) -> bool {
+        let (dirty, limit) = self.memory();
+        dirty > limit / 2 || !self.has_room_for_checkpoints(2)
+    }
+
     /// Whether more than a quarter of the memory limit holds versions that no checkpoint has yet.
     fn is_crowded(&self) -> bool {
         let (dirty, limit) = self.memory();

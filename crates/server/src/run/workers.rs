@@ -2,17 +2,22 @@
 use super::Host;
 use std::{
     sync::{Arc, atomic::Ordering},
+    task::Poll,
     thread::{Builder, JoinHandle},
     time::{Duration, Instant},
 };
 use turnbuckle_core::Micros;
-use turnbuckle_node::{SyncWish, WorkError};
+use turnbuckle_node::{SyncWish, Work, WorkError};
 
 /// How many threads read keys that are not in memory.
 const FETCHERS: usize = 2;
 
 /// How often the maintenance thread checks whether a checkpoint is due without being woken.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long maintenance works before it rests, and the longest rest. The disk may be slow.
+const REST_AFTER: Micros = Micros(500);
+const LONGEST_REST: Micros = Micros(20_000);
 
 /// The longest pause before failed background work is tried again.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -69,7 +74,7 @@ fn maintain(host: &Host) {
     while !host.workers_stopping.load(Ordering::Acquire) {
         has_ballast = has_ballast || host.keep_ballast();
         host.node.note_synced();
-        match host.node.maintain().run(|| host.clock.now()) {
+        match at_half_speed(host, host.node.maintain()) {
             Ok(done) => {
                 if !said.is_empty() {
                     tracing::warn!(node = host.name, "background work goes on again");
@@ -95,6 +100,26 @@ fn maintain(host: &Host) {
                 rest(host, pause);
                 pause = (pause * 2).min(MAX_PAUSE);
             }
+        }
+    }
+}
+
+/// Does all steps of maintenance, and rests between them for as long as they take. Otherwise a checkpoint takes a processor for seconds, and operations wait for it, or for a
+/// lane that it has locked when the system takes the processor from it. If the node is in a hurry, there is no rest.
+fn at_half_speed<T>(host: &Host, mut work: Work<T>) -> T {
+    let mut worked = Micros(0);
+    loop {
+        let began = host.clock.now();
+        if let Poll::Ready(result) = work.step(began) {
+            return result;
+        }
+        worked = worked + host.clock.monotonic().since(began.monotonic);
+        if worked >= REST_AFTER {
+            let is_stopping = host.workers_stopping.load(Ordering::Acquire);
+            if !is_stopping && !host.node.is_in_a_hurry() {
+                std::thread::sleep(Duration::from_micros(worked.min(LONGEST_REST).0));
+            }
+            worked = Micros(0);
         }
     }
 }
