@@ -114,19 +114,21 @@ def settle(sites, keyspace):
         time.sleep(0.2)
 
 
-def run(options, keyspace):
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        process = subprocess.Popen([options.binary, "demo", "--processes", "--json", "--wan", "off", "--data", directory],
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            measure(options, keyspace, json.loads(process.stdout.readline()), pathlib.Path(directory))
-        finally:
-            process.terminate()
-            process.wait()
+def run(options, measure, *arguments):
+    """Measures each keyspace in a cluster of its own, which is started with these further arguments."""
+    for keyspace in options.keyspaces:
+        with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+            demo = [options.binary, "demo", "--processes", "--json", "--wan", "off", *arguments, "--data", directory]
+            process = subprocess.Popen(demo, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            try:
+                ready = json.loads(process.stdout.readline())
+                measure(options, keyspace, [Site(site, pathlib.Path(directory) / site["node"]) for site in ready["sites"]])
+            finally:
+                process.terminate()
+                process.wait()
 
 
-def measure(options, keyspace, ready, directory):
-    sites = [Site(site, directory / site["node"]) for site in ready["sites"]]
+def measure(options, keyspace, sites):
     print(f"\nkeyspace {keyspace}, {options.keys} keys, {options.each} in each DEL, {os.cpu_count()} cores\n")
     print("| MiB | " + " | ".join(f"{site.name} resident | disk" for site in sites) + " |")
     print("|---|" + "---:|" * 2 * len(sites), flush=True)
@@ -170,9 +172,7 @@ def main():
     parser.add_argument("--patience", type=float, default=300, help="how many seconds to wait for the deletes to be forgotten")
     parser.add_argument("--after", type=float, default=30, help="how many seconds after that to look again")
     parser.add_argument("keyspaces", nargs="*", default=["eventual", "causal"])
-    options = parser.parse_args()
-    for keyspace in options.keyspaces:
-        run(options, keyspace)
+    run(parser.parse_args(), measure)
 
 
 if __name__ == "__main__":

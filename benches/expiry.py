@@ -13,49 +13,48 @@ Prints the probe's latencies in each phase, what site a has resident and on disk
 them was gone. Figures, no verdict: the machine is shared with everything on it.
 """
 import argparse
-import json
+import multiprocessing
 import os
-import pathlib
 import re
-import subprocess
-import tempfile
-import threading
 import time
 
-from deletes import ROOT, Client, Site, Watch, command, settle
+from deletes import ROOT, Client, Watch, command, run, settle
 
 BATCH = 500
 
 
-class Probe(threading.Thread):
-    """Asks for other keys, and notes how long each answer took, in microseconds."""
+class Probe(multiprocessing.Process):
+    """Asks for other keys, and notes how long each answer took, in microseconds. It is a process of its own: a thread would wait for the one that writes."""
 
     def __init__(self, port, keyspace, rate):
         super().__init__(daemon=True)
-        self.client, self.rate = Client(port, keyspace), rate
-        self.took, self.stop = [], threading.Event()
+        self.port, self.keyspace, self.rate = port, keyspace, rate
+        self.stop = multiprocessing.Event()
+        self.ours, self.theirs = multiprocessing.Pipe()
 
-    def ask(self, number):
+    def ask(self, client, number):
         key = f"probe:{number // 2 % 1000}"
         if number % 2 == 0:
-            return self.client.call([command("SET", key, "v" * 100)])
-        self.client.socket.sendall(command("GET", key))
-        if self.client.file.readline() != b"$-1\r\n":
-            self.client.file.readline()
+            return client.call([command("SET", key, "v" * 100)])
+        client.socket.sendall(command("GET", key))
+        if client.file.readline() != b"$-1\r\n":
+            client.file.readline()
 
     def run(self):
+        client, took = Client(self.port, self.keyspace), []
         begun, number = time.monotonic(), 0
         while not self.stop.is_set():
             due = begun + number / self.rate
             time.sleep(max(0, due - time.monotonic()))
-            self.ask(number)
-            self.took.append((time.monotonic() - due) * 1e6)
+            self.ask(client, number)
+            took.append((time.monotonic() - due) * 1e6)
             number += 1
+        self.theirs.send(took)
 
     def end(self):
         self.stop.set()
+        took = sorted(self.ours.recv())
         self.join()
-        took = sorted(self.took)
         return [took[min(len(took) - 1, int(len(took) * part))] for part in (0.5, 0.99, 0.999)] + [took[-1]]
 
 
@@ -89,8 +88,7 @@ def phase(what, options, sites, keyspace, work):
     print(f"| {what}{behind} | {cells} | {resident:.0f} | {disk:.0f} | {expiring(sites[0], keyspace)} |", flush=True)
 
 
-def measure(options, keyspace, ready, directory):
-    sites = [Site(site, directory / site["node"]) for site in ready["sites"]]
+def measure(options, keyspace, sites):
     print(f"\nkeyspace {keyspace}, {options.keys} keys a minute for {options.minutes} minutes, the probe at {options.probe}/s, {os.cpu_count()} cores\n")
     print("| | probe p50 ms | p99 | p99.9 | max | MiB resident at a, at most | on disk | keys that expire, in the end |")
     print("|---|" + "---:|" * 7, flush=True)
@@ -115,17 +113,6 @@ def measure(options, keyspace, ready, directory):
     print(f"\nThe last of them was gone at {words} after the last write{missing}. Site a had {before:.0f} MiB resident before, and has {sites[0].resident_mib():.0f} MiB 10 s later.", flush=True)
 
 
-def run(options, keyspace):
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        process = subprocess.Popen([options.binary, "demo", "--processes", "--json", "--wan", "off", "--memory-mb", str(options.memory_mb), "--data", directory],
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            measure(options, keyspace, json.loads(process.stdout.readline()), pathlib.Path(directory))
-        finally:
-            process.terminate()
-            process.wait()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
@@ -137,8 +124,7 @@ def main():
     parser.add_argument("--patience", type=float, default=300, help="how many seconds to wait for the keys to be gone")
     parser.add_argument("keyspaces", nargs="*", default=["eventual", "causal"])
     options = parser.parse_args()
-    for keyspace in options.keyspaces:
-        run(options, keyspace)
+    run(options, measure, "--memory-mb", str(options.memory_mb))
 
 
 if __name__ == "__main__":

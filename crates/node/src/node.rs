@@ -3,6 +3,7 @@ mod lanes;
 mod maintenance;
 pub use builder::NodeBuilder;
 pub(crate) use lanes::Lanes;
+pub use maintenance::Haste;
 
 use crate::{
     SyncWish,

@@ -313,8 +313,7 @@ impl<S: Session> Machine<S> {
                 topology: topology.clone(),
                 durability: options.durability,
             };
-            let memory = options.memory_limit_bytes / options.keyspaces as u64;
-            keyspaces.insert(number, builder.keyspace(keyspace, protocol.clone(), memory)?);
+            keyspaces.insert(number, builder.keyspace(keyspace, protocol.clone())?);
         }
         let node = builder.open(clock.now(&self.clock, time))?;
         let mut gateway = Gateway::new(

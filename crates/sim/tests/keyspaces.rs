@@ -74,7 +74,7 @@ impl Machine {
                 topology: Topology::new(["a"], 2, 1),
                 durability: Durability::Fsync,
             };
-            let keyspace = builder.keyspace(keyspace, EventualConfig::default(), 1 << 20);
+            let keyspace = builder.keyspace(keyspace, EventualConfig::default());
             gateway.add::<EventualSession>(
                 keyspace.expect("it opens"),
                 KeyspaceLevels::of(EventualSession::LEVELS),

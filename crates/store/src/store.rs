@@ -16,7 +16,7 @@ use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Version, VersionId, Ve
 /// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The memory that keys and versions may take, in bytes, before [`Store::evict`] evicts any. Keys that changed
+    /// The memory that keys and versions may take, in bytes, before [`Store::evict`] evicts any. When the store is opened, this much is loaded. Keys that changed
     /// since the last checkpoint stay in memory, however many there are.
     pub memory_limit_bytes: u64,
     /// Whether versions older than the newest are ever asked for. If not, they are dropped at once.
@@ -262,6 +262,11 @@ impl<M: Meta> Store<M> {
     /// The epoch to take before a read without the store's lock.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch)
+    }
+
+    /// From now on, memory above this is freed: see [`Options::memory_limit_bytes`].
+    pub fn set_memory_limit_bytes(&mut self, bytes: u64) {
+        self.options.memory_limit_bytes = bytes;
     }
 
     /// The memory that keys and versions take, in bytes.

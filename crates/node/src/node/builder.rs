@@ -35,6 +35,8 @@ pub struct NodeBuilder {
     /// has no checkpoint or its records were set aside.
     from: Option<Position>,
     asides: Vec<Aside>,
+    /// The memory of the versions that were loaded, in bytes.
+    loaded_bytes: u64,
 }
 
 impl NodeBuilder {
@@ -52,6 +54,7 @@ impl NodeBuilder {
             engine,
             disk,
             served: BTreeSet::new(),
+            loaded_bytes: 0,
             from: None,
             asides: Vec::new(),
         }
@@ -62,7 +65,6 @@ impl NodeBuilder {
         &mut self,
         config: KeyspaceConfig,
         protocol: P::Config,
-        memory_limit_bytes: u64,
     ) -> Result<Arc<Keyspace<P>>, OpenError> {
         let keyspace = Arc::new(Keyspace::<P>::new(config, protocol, self.shared.clone()));
         if let Some(other) = self.keyspaces.iter().find(|other| other.tag() == keyspace.tag()) {
@@ -72,22 +74,14 @@ impl NodeBuilder {
             ));
         }
         let servers = keyspace.servers();
-        let memory_limit_bytes = memory_limit_bytes / servers.len().max(1) as u64;
-        let lanes = servers
-            .iter()
-            .map(|&server| self.lane(&keyspace, server, memory_limit_bytes));
+        let lanes = servers.iter().map(|&server| self.lane(&keyspace, server));
         keyspace.set_lanes(lanes.collect::<Result<_, OpenError>>()?);
         self.keyspaces.push(keyspace.clone());
         Ok(keyspace)
     }
 
     /// Opens a lane from its last checkpoint, and from the records that were set aside of it.
-    fn lane<P: Protocol>(
-        &mut self,
-        keyspace: &Keyspace<P>,
-        server: ServerId,
-        memory_limit_bytes: u64,
-    ) -> Result<Lane<P>, OpenError> {
+    fn lane<P: Protocol>(&mut self, keyspace: &Keyspace<P>, server: ServerId) -> Result<Lane<P>, OpenError> {
         let bad = |why: String| OpenError::Store {
             keyspace: keyspace.name().to_string(),
             partition: server.partition,
@@ -104,13 +98,18 @@ impl NodeBuilder {
         let name = table_name(keyspace.name(), server);
         let table = self.engine.open_table(&name)?;
         let options = StoreOptions {
-            memory_limit_bytes,
+            memory_limit_bytes: self
+                .shared
+                .config
+                .memory_limit_bytes
+                .saturating_sub(self.loaded_bytes),
             history: P::DESCRIPTOR.history,
             short_lived: self.shared.config.short_lived,
             hash_seed: self.shared.config.seed,
         };
         let rows_beside = Rows::read(&*table).map_err(failed)?;
         let (store, meta) = Store::open(Arc::clone(&table), options).map_err(failed)?;
+        self.loaded_bytes += store.memory_bytes();
         let parsed = meta.map(CheckpointMeta::parse).transpose();
         let parsed = parsed.map_err(|error| bad(error.to_string()))?;
         let lacks = lacks_rows(&*table)? && !self.shared.config.planted.serves_what_damage_left;

@@ -38,7 +38,10 @@ pub(crate) trait Lanes: Send + Sync {
         only_wanted: bool,
         steps: Steps,
     ) -> Stepping<Result<bool, WorkError>>;
-    fn trim(&self);
+    /// How much memory the versions of each lane take, in bytes.
+    fn memory_used(&self) -> Vec<u64>;
+    /// Gives each lane its limit of memory, in the same order.
+    fn trim(&self, limits: &mut dyn Iterator<Item = u64>);
     fn place_copies(
         self: Arc<Self>,
         engine: Arc<dyn Engine>,
@@ -152,8 +155,13 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         Box::pin(async move { Keyspace::checkpoint(&self, &*engine, only_wanted, &steps).await })
     }
 
-    fn trim(&self) {
-        Keyspace::trim(self);
+    fn memory_used(&self) -> Vec<u64> {
+        let cells = self.lanes().iter();
+        cells.map(|cell| cell.look().store.memory_bytes()).collect()
+    }
+
+    fn trim(&self, limits: &mut dyn Iterator<Item = u64>) {
+        Keyspace::trim(self, limits);
     }
 
     fn place_copies(

@@ -3,6 +3,7 @@ use super::Node;
 use crate::{
     background::Retention,
     error::WorkError,
+    memory,
     shared::lock,
     steps::{Steps, Work},
 };
@@ -16,6 +17,17 @@ const TIGHT_LOG_BYTES: u64 = 1 << 20;
 /// By how many times checkpoints come more often while deletes can be forgotten. Two checkpoints are needed for that, and the first may
 /// have to come after the last write.
 const FORGETS_TIMES: u64 = 4;
+
+/// How soon a checkpoint should end: it can do without processors, and leave them to clients, if it has time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// It can take its time.
+    None,
+    /// Versions that no checkpoint has yet take more than an eighth of the memory limit.
+    Some,
+    /// They take more than half of it, or the disk has little free space.
+    Great,
+}
 
 impl Node {
     /// Puts full copies in place, and takes checkpoints that peers wait for or that are due. Returns whether anything was done.
@@ -38,8 +50,8 @@ impl Node {
                 return Err(damage);
             }
             let mut any = false;
+            node.trim();
             for keyspace in &node.keyspaces {
-                keyspace.trim();
                 if node.has_room_for_checkpoints(1) {
                     let placing = Arc::clone(keyspace).place_copies(Arc::clone(&node.engine), steps.clone());
                     any |= placing.await?;
@@ -54,6 +66,20 @@ impl Node {
             }
             Ok(any)
         })
+    }
+
+    /// Shares the memory between the lanes, and frees what is above their limits.
+    fn trim(&self) {
+        let used: Vec<u64> = self
+            .keyspaces
+            .iter()
+            .flat_map(|keyspace| keyspace.memory_used())
+            .collect();
+        let limits = memory::limits(self.shared.config.memory_limit_bytes, &used);
+        let mut limits = limits.into_iter();
+        for keyspace in &self.keyspaces {
+            keyspace.trim(&mut limits);
+        }
     }
 
     /// Takes a checkpoint of every lane, whether due or not. Then purges the log of the records that no replica needs.
@@ -159,10 +185,14 @@ impl Node {
         self.shared.free_bytes() >= kept.saturating_add(2 * number * dirty)
     }
 
-    /// Whether a checkpoint should end soon: versions that no checkpoint has yet take more than half of the memory limit, or the disk has little free space.
-    pub fn is_in_a_hurry(&self) -> bool {
+    /// How soon a checkpoint that is under way should end.
+    pub fn haste(&self) -> Haste {
         let (dirty, limit) = self.memory();
-        dirty > limit / 2 || !self.has_room_for_checkpoints(2)
+        match dirty {
+            _ if dirty > limit / 2 || !self.has_room_for_checkpoints(2) => Haste::Great,
+            _ if dirty > limit / 8 => Haste::Some,
+            _ => Haste::None,
+        }
     }
 
     /// Whether more than a quarter of the memory limit holds versions that no checkpoint has yet.

@@ -200,7 +200,7 @@ fn open<P: Protocol<Config: Default>>(
         topology: topology(),
         durability: Durability::None,
     };
-    let keyspace = builder.keyspace::<P>(keyspace, P::Config::default(), 1 << 30);
+    let keyspace = builder.keyspace::<P>(keyspace, P::Config::default());
     let keyspace = keyspace.expect("its table is opened");
     (builder.open(now).expect("it opens what it wrote"), keyspace)
 }

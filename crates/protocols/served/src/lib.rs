@@ -21,13 +21,11 @@ pub fn add_keyspace(
     protocol: KnownProtocol,
     parameters: &Settings,
     levels: KeyspaceLevels,
-    memory_limit_bytes: u64,
 ) -> Result<AddToGateway, OpenError> {
     let add = Add {
         builder,
         config,
         levels,
-        memory_limit_bytes,
     };
     protocol.apply(parameters, add)
 }
@@ -36,7 +34,6 @@ struct Add<'a> {
     builder: &'a mut NodeBuilder,
     config: KeyspaceConfig,
     levels: KeyspaceLevels,
-    memory_limit_bytes: u64,
 }
 
 impl ForProtocol for Add<'_> {
@@ -46,8 +43,7 @@ impl ForProtocol for Add<'_> {
         self,
         protocol: <S::Protocol as Protocol>::Config,
     ) -> Result<AddToGateway, OpenError> {
-        let memory = self.memory_limit_bytes;
-        let keyspace: Arc<Keyspace<S::Protocol>> = self.builder.keyspace(self.config, protocol, memory)?;
+        let keyspace: Arc<Keyspace<S::Protocol>> = self.builder.keyspace(self.config, protocol)?;
         let levels = self.levels;
         Ok(Box::new(move |gateway| {
             gateway.add::<S>(keyspace.clone(), levels)

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 use turnbuckle_core::Micros;
-use turnbuckle_node::{SyncWish, Work, WorkError};
+use turnbuckle_node::{Haste, SyncWish, Work, WorkError};
 
 /// How many threads read keys that are not in memory.
 const FETCHERS: usize = 2;
@@ -74,7 +74,7 @@ fn maintain(host: &Host) {
     while !host.workers_stopping.load(Ordering::Acquire) {
         has_ballast = has_ballast || host.keep_ballast();
         host.node.note_synced();
-        match at_half_speed(host, host.node.maintain()) {
+        match without_haste(host, host.node.maintain()) {
             Ok(done) => {
                 if !said.is_empty() {
                     tracing::warn!(node = host.name, "background work goes on again");
@@ -104,9 +104,9 @@ fn maintain(host: &Host) {
     }
 }
 
-/// Does all steps of maintenance, and rests between them for as long as they take. Otherwise a checkpoint takes a processor for seconds, and operations wait for it, or for a
-/// lane that it has locked when the system takes the processor from it. If the node is in a hurry, there is no rest.
-fn at_half_speed<T>(host: &Host, mut work: Work<T>) -> T {
+/// Does all steps of maintenance, and rests between them. Otherwise a checkpoint takes a processor for seconds, and operations wait for it, or for a
+/// lane that it has locked when the system takes the processor from it.
+fn without_haste<T>(host: &Host, mut work: Work<T>) -> T {
     let mut worked = Micros(0);
     loop {
         let began = host.clock.now();
@@ -116,8 +116,14 @@ fn at_half_speed<T>(host: &Host, mut work: Work<T>) -> T {
         worked = worked + host.clock.monotonic().since(began.monotonic);
         if worked >= REST_AFTER {
             let is_stopping = host.workers_stopping.load(Ordering::Acquire);
-            if !is_stopping && !host.node.is_in_a_hurry() {
-                std::thread::sleep(Duration::from_micros(worked.min(LONGEST_REST).0));
+            let rest = match host.node.haste() {
+                _ if is_stopping => Micros(0),
+                Haste::None => Micros(3 * worked.0),
+                Haste::Some => worked,
+                Haste::Great => Micros(0),
+            };
+            if rest > Micros(0) {
+                std::thread::sleep(Duration::from_micros(rest.min(LONGEST_REST).0));
             }
             worked = Micros(0);
         }

@@ -64,7 +64,6 @@ impl Data<'_> {
     }
 
     fn open_node(&self, engine: &Arc<FjallEngine>, node: NodeConfig, now: Now) -> Result<Opened, OpenError> {
-        let memory = node.memory_limit_bytes / self.config.keyspaces().count().max(1) as u64;
         let (disk, engine) = (Arc::clone(&self.disk), Arc::clone(engine));
         let mut builder = NodeBuilder::new(node, disk, engine, Arc::clone(self.wakes) as _);
         let mut keyspaces = Vec::new();
@@ -75,14 +74,7 @@ impl Data<'_> {
                 durability: keyspace.durability,
             };
             let (protocol, parameters) = (keyspace.protocol, &keyspace.parameters);
-            let add = add_keyspace(
-                &mut builder,
-                config,
-                protocol,
-                parameters,
-                keyspace.levels,
-                memory,
-            )?;
+            let add = add_keyspace(&mut builder, config, protocol, parameters, keyspace.levels)?;
             keyspaces.push(add);
         }
         let node = builder.open(now)?;
