@@ -56,17 +56,7 @@
 //!
 //! # What a power loss excuses
 //!
-//! A node under `interval` or `none` that loses power may lose what it has written since it last synced. Nothing else is excused:
-//!
-//! - A *lost* version: its own replica stamped it, and no other replica or client knew of it before the last sync. It is not demanded, as a
-//!   floor or in the end. There is one exception: a replica that has itself shown it and has not lost power since still has it. If there is
-//!   such a replica in the end, all sites must have the version again.
-//! - What the replica itself had shown since its last sync: it is no floor of this replica any more.
-//!
-//! A node whose data directory is lost, or replaced by an old copy, loses what it wrote since that copy. But what a running peer has at
-//! that moment comes back from there: it is *spared*, and demanded as before, while some running node has it.
-//!
-//! All other floors stay: those of other keys, other replicas and all sessions. A session that has seen a lost version may be shown less, unless the protocol tells sessions of losses.
+//! See `losses.rs`.
 //!
 //! # What a clock excuses
 //!
@@ -81,10 +71,7 @@
 //! each reason ([`Excuse`]).
 use crate::{OperationId, Record};
 use bytes::Bytes;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     Answer, Failure, Hlc, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Rank, Receipt, ReplicaId,
     ServerId, SiteId, Topology,
@@ -97,75 +84,23 @@ mod expiry;
 mod floor;
 mod key;
 mod ledgers;
+mod losses;
 mod needs;
 mod pasts;
 mod retimes;
+mod rule;
 mod siblings;
 #[cfg(test)]
 mod tests;
+mod values;
 pub use count::{Excuse, Judged};
 pub use floor::Witness;
 use floor::{Floor, Raised};
 use key::{Acknowledged, Met, OfKey, Shown};
+use losses::Loss;
 use needs::Needs;
-
-/// A rule of the judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
-    /// A receipt claimed something that is not true.
-    TrueReceipts,
-    /// A replica, or the answers to one session, showed an older state than before.
-    NothingUndone,
-    /// A replica showed a version that is older than a delete that a site had forgotten.
-    ForgottenIsShown,
-    /// A value was read that was never written, or that has two versions.
-    RealValues,
-    /// An acknowledged write is not there in the end.
-    NothingLost,
-    /// The sites differ in the end, or do not come to rest.
-    Convergence,
-    /// An answer says of a condition the opposite of what it shows.
-    Conditions,
-    /// A transaction was carried out in part, a value that is computed is not exact, or something was carried out twice.
-    Transactions,
-    /// A value is shown after it expired, is gone before, or expires at another time than it was asked to.
-    Expiry,
-    /// A node does not do its work: it does not open, does not answer, or does not understand another node.
-    Service,
-}
-
-impl Rule {
-    /// The rule's name in a word, for counts.
-    pub fn name(self) -> &'static str {
-        match self {
-            Rule::TrueReceipts => "receipt",
-            Rule::NothingUndone => "undone",
-            Rule::ForgottenIsShown => "forgotten",
-            Rule::RealValues => "unreal",
-            Rule::NothingLost => "lost",
-            Rule::Convergence => "diverged",
-            Rule::Conditions => "condition",
-            Rule::Transactions => "transaction",
-            Rule::Expiry => "expiry",
-            Rule::Service => "service",
-        }
-    }
-}
-
-/// An event that broke a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The rule that was broken.
-    pub rule: Rule,
-    /// What happened, as text.
-    pub words: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
-    }
-}
+pub use rule::{Rule, Violation};
+use values::{Value, Written};
 
 /// Judges the answers of one world.
 pub struct Judge {
@@ -213,33 +148,6 @@ pub struct Judge {
     /// Whether the judge looks at nothing.
     sleeps: bool,
     violations: Vec<Violation>,
-}
-
-/// A power loss.
-#[derive(Debug, Clone, Copy)]
-struct Loss {
-    at: Micros,
-    /// Everything that was written up to then was synced.
-    kept_until: Micros,
-}
-
-/// A value that was written, and when.
-#[derive(Clone, Copy)]
-struct Written {
-    value: Value,
-    begun: Micros,
-    /// The first operation that asked for the write, and its client.
-    by: (OperationId, usize),
-}
-
-#[derive(Clone, Copy)]
-enum Value {
-    /// Written once. The version, if it is known.
-    Once(Option<Rank>),
-    /// Written more than once: the value does not tell its version.
-    Often,
-    /// Its only writer was told that it was certainly not written.
-    Refused,
 }
 
 /// An answer about one key.
@@ -722,161 +630,6 @@ impl Judge {
         of_key.open_retimes.remove(&id);
     }
 
-    /// A client was told that its write did not happen, and never will.
-    fn refused(&mut self, id: OperationId, key: &Key, value: Option<&Bytes>) {
-        self.close(id, key);
-        let Some(value) = value else {
-            return;
-        };
-        let Some(known) = self.values.get_mut(&(key.clone(), value.clone())) else {
-            return;
-        };
-        match known.value {
-            Value::Once(None) => {
-                known.value = Value::Refused;
-                self.keys.entry(key.clone()).or_default().unknown_values -= 1;
-            }
-            Value::Once(Some(version)) => {
-                let words = format!(
-                    "operation {}: its write of {key} was refused, and is there as {version}",
-                    id.0
-                );
-                self.report(Rule::RealValues, words);
-            }
-            Value::Often | Value::Refused => {}
-        }
-    }
-
-    // ---- values and versions --------------------------------------------------------------------------------
-
-    /// A value was read. A receipt may have named its version.
-    fn value_read(&mut self, seen: Seen, value: &Bytes, version: Option<Rank>) {
-        if let Some(version) = version {
-            self.learn(&seen.key, value, version, seen.over);
-        }
-        self.check_real(&seen, value);
-        let base = match self.values.get(&(seen.key.clone(), value.clone())) {
-            Some(Written {
-                value: Value::Once(known),
-                ..
-            }) => *known,
-            _ => version,
-        };
-        let shown = match (version, base) {
-            (Some(version), Some(base)) if version.base != base.base => Some(Shown::Version(base)),
-            (Some(version), _) => Some(Shown::Version(version)),
-            (None, base) => base.map(Shown::ValueOf),
-        };
-        match shown {
-            Some(shown) => self.look(seen, shown),
-            // Its write may be acknowledged later, or be read with a receipt.
-            None => {
-                let needs = self.needs(&seen);
-                let waiting = self.pending.entry((seen.key.clone(), value.clone()));
-                waiting.or_default().push(Pending { seen, needs });
-            }
-        }
-    }
-
-    /// A value that is read was written, and not after the read.
-    fn check_real(&mut self, seen: &Seen, value: &Bytes) {
-        let (id, key) = (seen.id.0, &seen.key);
-        if let Some(Written {
-            value: Value::Once(_),
-            by: (writer, client),
-            ..
-        }) = self.values.get(&(key.clone(), value.clone()))
-            && *client == seen.client
-            && *writer > seen.id
-        {
-            let words = format!(
-                "operation {id} of client {client} read a value of {key} that the client asked to write after it, by operation {}",
-                writer.0
-            );
-            self.report(Rule::RealValues, words);
-        }
-        let wrong = match self
-            .values
-            .get(&(key.clone(), value.clone()))
-            .map(|written| written.value)
-        {
-            Some(Value::Once(_) | Value::Often) => return,
-            Some(Value::Refused) => "whose write was refused",
-            None => "that no client wrote",
-        };
-        let words = format!("operation {id} read a value of {key} {wrong}: {value:?}");
-        self.report(Rule::RealValues, words);
-    }
-
-    /// This version has this value. The value tells the version that wrote it: those that have changed its expiry since have the same value.
-    fn learn(&mut self, key: &Key, value: &Bytes, version: Rank, now: Micros) {
-        let place = (key.clone(), value.clone());
-        let base = Rank::of(version.base);
-        if base != version {
-            self.know(key, version, true, None, now);
-        }
-        let mut is_new = false;
-        let begun = match self.values.get_mut(&place) {
-            Some(Written {
-                value: Value::Once(known),
-                begun,
-                ..
-            }) => {
-                is_new = known.is_none();
-                let first = *known.get_or_insert(base);
-                let begun = *begun;
-                if first != base {
-                    let text = format!("a value of {key} has two versions: {first} and {base}");
-                    self.report(Rule::RealValues, text);
-                }
-                Some(begun)
-            }
-            _ => None,
-        };
-        self.know(key, base, true, begun, now);
-        self.learn_past(key, Some(value), base);
-        if is_new {
-            let of_key = self.keys.entry(key.clone()).or_default();
-            of_key.unknown_values = of_key.unknown_values.saturating_sub(1);
-            of_key.contents.insert(base, value.clone());
-            for waiting in self.pending.remove(&place).unwrap_or_default() {
-                self.judge(waiting.seen, waiting.needs, Shown::ValueOf(base));
-            }
-        }
-    }
-
-    fn know(&mut self, key: &Key, version: Rank, is_value: bool, begun: Option<Micros>, now: Micros) {
-        let of_key = self.keys.entry(key.clone()).or_default();
-        of_key.know(version, is_value, begun, now);
-        let is_both = of_key.values.contains_key(&version) && of_key.deletes.contains_key(&version);
-        let expires = of_key.until.get(&version).is_some_and(Option::is_some);
-        if is_both && !expires {
-            let words = format!("version {version} of {key} is shown as a value, and as a delete");
-            self.report(Rule::RealValues, words);
-        }
-    }
-
-    /// The version that wrote a value, if it is known.
-    pub(crate) fn version_of(&self, key: &Key, value: &Bytes) -> Option<Rank> {
-        match self.values.get(&(key.clone(), value.clone()))?.value {
-            Value::Once(version) => version,
-            Value::Often | Value::Refused => None,
-        }
-    }
-
-    /// The value of a version, if it is known.
-    pub(crate) fn value_of(&self, key: &Key, version: Rank) -> Option<&Bytes> {
-        let base = Rank::of(version.base);
-        let value = self.keys.get(key)?.contents.get(&base)?;
-        (self.version_of(key, value) == Some(base)).then_some(value)
-    }
-
-    /// The delete that a read of nothing has seen, if only one is possible.
-    pub(crate) fn delete_seen(&self, id: OperationId, place: u32, key: &Key, over: Micros) -> Option<Rank> {
-        let read = *self.nothings.get(&(id, place))?;
-        self.keys.get(key)?.only_delete(read, over)
-    }
-
     // ---- judging --------------------------------------------------------------------------------------------
 
     fn look(&mut self, seen: Seen, shown: Shown) {
@@ -904,12 +657,6 @@ impl Judge {
         if !is_wrong {
             self.raise(&seen, shown, needs.highest());
         }
-    }
-
-    /// An answer from before a power loss says nothing about what the replica has now.
-    fn is_from_before_loss(&self, seen: &Seen) -> bool {
-        let losses = self.losses.get(&seen.server);
-        losses.is_some_and(|losses| losses.last().is_some_and(|loss| seen.invoked <= loss.at))
     }
 
     /// What was shown is a floor for later answers.
@@ -968,99 +715,6 @@ impl Judge {
     #[must_use]
     pub(crate) fn telling_losses(self, tells_losses: bool) -> Judge {
         Judge { tells_losses, ..self }
-    }
-
-    // ---- power losses ---------------------------------------------------------------------------------------
-
-    /// A replica lost power, or its files: anything that it wrote after `kept_until` may be gone.
-    pub(crate) fn excuse(&mut self, server: ServerId, now: Micros, kept_until: Micros) {
-        let loss = Loss { at: now, kept_until };
-        self.losses.entry(server).or_default().push(loss);
-        self.last_loss = now;
-        for of_key in self.keys.values_mut() {
-            if let Some(shown) = of_key.shown.get_mut(&server) {
-                shown.retain(|_, &mut at| at <= kept_until);
-            }
-            if let Some(floors) = of_key.floors.get_mut(&Witness::Replica(server)) {
-                floors.excuse_after(kept_until);
-            }
-        }
-    }
-
-    /// The replica's files are gone, or are as they were at `kept_until`. What may be lost with them are versions that `stamping` names as the replica that stamped them: itself or, where the replicas of a site agree, the first of the
-    /// site. `survives` tells whether a running peer has such a version, or something newer. Its last argument says whether the version is a delete, or was deleted since.
-    pub(crate) fn lose_directory(
-        &mut self,
-        (server, stamping): (ServerId, ServerId),
-        now: Micros,
-        kept_until: Micros,
-        survives: impl Fn(ServerId, &Key, Rank, bool) -> bool,
-    ) {
-        if self.sleeps {
-            return;
-        }
-        let mut spared = Vec::new();
-        for (key, of_key) in &self.keys {
-            for version in of_key
-                .versions()
-                .filter(|version| version.id.replica == stamping.replica())
-            {
-                let is_its_own = self.server_of(key, version.id.replica) == stamping;
-                // What was lost before does not come back through what a peer has heard since.
-                let is_deleted = of_key.is_deleted(version, now);
-                if is_its_own && !self.is_lost(key, version) && survives(stamping, key, version, is_deleted) {
-                    spared.push((key.clone(), version));
-                }
-            }
-        }
-        self.excuse(server, now, kept_until);
-        if stamping != server {
-            let loss = Loss { at: now, kept_until };
-            self.losses.entry(stamping).or_default().push(loss);
-        }
-        self.spared.extend(spared);
-    }
-
-    /// A node is about to lose something. It may be the only one that has what other nodes have lost before.
-    pub(crate) fn look_at_spared(
-        &mut self,
-        now: Micros,
-        survives: impl Fn(ServerId, &Key, Rank, bool) -> bool,
-    ) {
-        let mut spared = std::mem::take(&mut self.spared);
-        spared.retain(|(key, version)| {
-            let is_deleted = self
-                .keys
-                .get(key)
-                .is_some_and(|of_key| of_key.is_deleted(*version, now));
-            survives(self.server_of(key, version.id.replica), key, *version, is_deleted)
-        });
-        self.spared = spared;
-    }
-
-    /// Whether a power loss may have taken a version where it was stamped: it was known only after the last sync.
-    fn is_lost(&self, key: &Key, version: Rank) -> bool {
-        if !self.spared.is_empty() && self.spared.contains(&(key.clone(), version)) {
-            return false;
-        }
-        let known = || self.keys.get(key)?.known(version);
-        let Some(losses) = self.losses.get(&self.server_of(key, version.id.replica)) else {
-            return false;
-        };
-        known().is_some_and(|known| {
-            let mut losses = losses.iter();
-            losses.any(|loss| known.seen > loss.kept_until && known.begun <= loss.at)
-        })
-    }
-
-    /// All versions that a power loss may have taken, and whether each is a delete.
-    pub(crate) fn lost_versions(&self) -> impl Iterator<Item = (&Key, Rank, bool)> {
-        let all = self.keys.iter().flat_map(|(key, of_key)| {
-            let values = of_key.values.keys().map(move |&version| (key, version, false));
-            let deletes = of_key.deletes.keys().map(move |&version| (key, version, true));
-            values.chain(deletes)
-        });
-        all.filter(|(key, version, _)| !self.losses.is_empty() && self.is_lost(key, *version))
     }
 
     // ---- the end --------------------------------------------------------------------------------------------
