@@ -78,6 +78,7 @@ def phase(what, options, sites, keyspace, work):
     watch.start()
     probe = Probe(sites[0].port, keyspace, options.probe)
     probe.start()
+    probe.theirs.close()
     late = work()
     latencies = probe.end()
     watch.stop.set()

@@ -112,7 +112,7 @@ pub struct NodeConfig {
     pub new_keyspaces: BTreeSet<String>,
     /// The number of keys that a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
-    /// Values that are shown for less than this have one line in the index of what can be forgotten ([`turnbuckle_store::SHORT_LIVED`]).
+    /// Values that are shown for less than twice this have one line in the index of what can be forgotten ([`turnbuckle_store::SHORT_LIVED`]).
     pub short_lived: Micros,
     /// Writes are refused, and peers' entries wait, while the disk has fewer free bytes than this.
     pub min_free_bytes: u64,

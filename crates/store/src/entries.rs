@@ -198,6 +198,24 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_was_allocated_for_many_more_keys_is_freed() {
+        let mut entries: Entries<()> = Entries::new(1);
+        for number in 0..100_000_u32 {
+            entries.insert(&number.to_be_bytes(), entry(number));
+        }
+        let room = |entries: &Entries<()>| entries.parts.iter().map(IndexMap::capacity).sum::<usize>();
+        (0..PARTS).for_each(|_| entries.shrink());
+        assert!(room(&entries) >= 100_000);
+        for number in 1_000..100_000_u32 {
+            let index = entries.get_index_of(&number.to_be_bytes());
+            entries.swap_remove(index.expect("it was inserted"));
+        }
+        (0..PARTS).for_each(|_| entries.shrink());
+        assert!(room(&entries) < 10_000, "room for {} of 1000", room(&entries));
+        assert!((0..1_000_u32).all(|number| entries.contains_key(&number.to_be_bytes())));
+    }
+
+    #[test]
     fn an_index_names_its_entry_until_another_one_takes_its_place() {
         for seed in 0..20 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);

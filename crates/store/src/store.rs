@@ -21,7 +21,7 @@ pub struct Options {
     pub memory_limit_bytes: u64,
     /// Whether versions older than the newest are ever asked for. If not, they are dropped at once.
     pub history: bool,
-    /// Values that are shown for less than this have one line in the index of tombstones ([`crate::SHORT_LIVED`]).
+    /// Values that are shown for less than twice this have one line in the index of tombstones ([`crate::SHORT_LIVED`]).
     pub short_lived: Micros,
     /// The seed of the map in memory. It must be random, so that clients cannot prepare keys that collide. In the
     /// simulator it is fixed, because the order of evictions must repeat.

@@ -56,7 +56,7 @@ struct Line {
 /// not one for each write.
 ///
 /// A line that moves on costs two writes into the engine each time. So no line is due earlier than [`Options::short_lived`](crate::Options::short_lived) after the stamp, except the last one:
-/// a value that is shown for less than that has one line only. Lines are recognised whatever the option was when they were written.
+/// a value that is shown for less than twice that has one line only. Lines are recognised whatever the option was when they were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LineId {
     pub at: Hlc,
@@ -66,8 +66,8 @@ pub(crate) struct LineId {
 /// How often the line of a value that expires moves on.
 const STEPS: u32 = 6;
 
-/// A value that is shown for less than this has one line in the index of tombstones, which stays until the value has expired. The index is read with each
-/// checkpoint: lines of several minutes cost little beside it.
+/// A value that is shown for less than twice this has one line in the index of tombstones, which stays until the value has expired. Stale lines of some minutes cost less than
+/// lines that move on.
 pub const SHORT_LIVED: Micros = Micros(300_000_000);
 
 impl LineId {

@@ -18,9 +18,9 @@ use turnbuckle_store::{Collected, Engine, StaleTombstones, Table, TombstonePage}
 const TOMBSTONE_KEYS: usize = 256;
 const TOMBSTONES_AT_ONCE: usize = 32;
 
-/// No more tombstones are dropped in a checkpoint once it has dropped this number. The rows of all of them are removed in one batch with the checkpoint's meta. If
-/// there are more, the next checkpoint begins at once.
-const MAX_DROPPED: u64 = 16_384;
+/// The most such pages of a lane in one checkpoint. The rows of all tombstones that are dropped are removed in one batch with the checkpoint's meta. If there are more pages,
+/// the next checkpoint begins at once.
+const MAX_TOMBSTONE_PAGES: usize = 64;
 
 impl<P: Protocol> Keyspace<P> {
     /// Writes what changed since the last checkpoint of each lane into the engine. The engine is made to persist before the log is purged.
@@ -183,20 +183,17 @@ impl<P: Protocol> Keyspace<P> {
             (lane.store.table(), lane.settled())
         };
         let mut from = None;
-        let mut dropped = 0;
-        while dropped < MAX_DROPPED {
+        for _ in 0..MAX_TOMBSTONE_PAGES {
             let keys = TOMBSTONE_KEYS.min(self.shared().config.batch_keys);
             let page = TombstonePage::read(&*table, below, from.as_ref(), keys)?;
             steps.next().await;
             let mut stale = StaleTombstones::default();
             for part in page.parts(TOMBSTONES_AT_ONCE) {
                 let (collected, cold) = self.collect_resident(cell, &part);
-                dropped += collected.tombstones;
                 stale.add(collected.stale);
                 for (key, tombstone) in cold {
                     let collect = |lane: &mut Lane<P>| self.collect(lane, &tombstone);
                     let collected = self.with_resident(cell, &key, steps, collect).await?;
-                    dropped += collected.tombstones;
                     stale.add(collected.stale);
                 }
             }
@@ -225,7 +222,10 @@ impl<P: Protocol> Keyspace<P> {
             .each()
             .filter(|(key, _)| !lane.store.is_resident(key.as_ref()));
         let cold = each.map(|(key, tombstone)| (key.clone(), tombstone)).collect();
-        (self.collect(&mut lane, page), cold)
+        let collected = self.collect(&mut lane, page);
+        // Keys of the parts before may have been brought into memory for this alone.
+        lane.evict(TOMBSTONES_AT_ONCE);
+        (collected, cold)
     }
 
     fn collect(&self, lane: &mut Lane<P>, page: &TombstonePage) -> Collected {

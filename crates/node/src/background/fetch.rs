@@ -98,10 +98,9 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Gives each lane its limit of memory, and evicts versions that the engine has, until the others are under this limit.
-    pub(crate) fn trim(&self, limits: &mut dyn Iterator<Item = u64>) {
-        for (cell, limit) in self.lanes().iter().zip(limits) {
-            self.enter(cell).store.set_memory_limit_bytes(limit);
+    /// Evicts versions that the engine has, until the others are under the memory limit.
+    pub(crate) fn trim(&self) {
+        for cell in self.lanes() {
             // A key that was used since the eviction hand last passed it stays for one more pass: so a look may evict nothing although the
             // next one does.
             let mut idle_looks = cell.look().store.resident_keys() / EVICT_KEYS / TRIM_PARTS;

@@ -23,6 +23,10 @@ use turnbuckle_log::{Disk, Log, OpenError as LogOpenError, Options as LogOptions
 use turnbuckle_replication::Repair;
 use turnbuckle_store::{Beside as Rows, Engine, Options as StoreOptions, Store, StoreError, lacks_rows};
 
+/// Each lane loads at least this part of the memory limit, also if the lanes before it have filled the memory. A small lane, all of which is in memory, never looks up
+/// new keys on disk.
+const LEAST_PART: u64 = 64;
+
 /// A node that is being built.
 pub struct NodeBuilder {
     shared: Arc<Shared>,
@@ -97,12 +101,10 @@ impl NodeBuilder {
         };
         let name = table_name(keyspace.name(), server);
         let table = self.engine.open_table(&name)?;
+        let limit = self.shared.config.memory_limit_bytes;
+        let left = limit.saturating_sub(self.loaded_bytes);
         let options = StoreOptions {
-            memory_limit_bytes: self
-                .shared
-                .config
-                .memory_limit_bytes
-                .saturating_sub(self.loaded_bytes),
+            memory_limit_bytes: left.max(limit / LEAST_PART),
             history: P::DESCRIPTOR.history,
             short_lived: self.shared.config.short_lived,
             hash_seed: self.shared.config.seed,

@@ -41,7 +41,8 @@ pub(crate) trait Lanes: Send + Sync {
     /// How much memory the versions of each lane take, in bytes.
     fn memory_used(&self) -> Vec<u64>;
     /// Gives each lane its limit of memory, in the same order.
-    fn trim(&self, limits: &mut dyn Iterator<Item = u64>);
+    fn set_memory_limits(&self, limits: &mut dyn Iterator<Item = u64>);
+    fn trim(&self);
     fn place_copies(
         self: Arc<Self>,
         engine: Arc<dyn Engine>,
@@ -160,8 +161,14 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         cells.map(|cell| cell.look().store.memory_bytes()).collect()
     }
 
-    fn trim(&self, limits: &mut dyn Iterator<Item = u64>) {
-        Keyspace::trim(self, limits);
+    fn set_memory_limits(&self, limits: &mut dyn Iterator<Item = u64>) {
+        for (cell, limit) in self.lanes().iter().zip(limits) {
+            self.enter(cell).store.set_memory_limit_bytes(limit);
+        }
+    }
+
+    fn trim(&self) {
+        Keyspace::trim(self);
     }
 
     fn place_copies(

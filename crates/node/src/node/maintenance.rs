@@ -18,14 +18,14 @@ const TIGHT_LOG_BYTES: u64 = 1 << 20;
 /// have to come after the last write.
 const FORGETS_TIMES: u64 = 4;
 
-/// How soon a checkpoint should end: it can do without processors, and leave them to clients, if it has time.
+/// How urgent the work of maintenance is. If it is not urgent, it should rest now and then, and leave the processors to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Haste {
-    /// It can take its time.
+    /// A checkpoint is under way, and has time.
     None,
-    /// Versions that no checkpoint has yet take more than an eighth of the memory limit.
+    /// Versions that no checkpoint has yet take more than an eighth of the memory limit, or the log has grown by as much as one checkpoint should cover.
     Some,
-    /// They take more than half of it, or the disk has little free space.
+    /// They take more than half of the limit, the log has grown by twice as much, or the disk has little free space. Or the work is another one: somebody waits for it.
     Great,
 }
 
@@ -50,8 +50,9 @@ impl Node {
                 return Err(damage);
             }
             let mut any = false;
-            node.trim();
+            node.share_memory();
             for keyspace in &node.keyspaces {
+                keyspace.trim();
                 if node.has_room_for_checkpoints(1) {
                     let placing = Arc::clone(keyspace).place_copies(Arc::clone(&node.engine), steps.clone());
                     any |= placing.await?;
@@ -68,8 +69,8 @@ impl Node {
         })
     }
 
-    /// Shares the memory between the lanes, and frees what is above their limits.
-    fn trim(&self) {
+    /// Shares the memory between the lanes: each has a new limit. Call it a few times in a second. Maintenance calls it, too, but a checkpoint can take long.
+    pub fn share_memory(&self) {
         let used: Vec<u64> = self
             .keyspaces
             .iter()
@@ -78,7 +79,7 @@ impl Node {
         let limits = memory::limits(self.shared.config.memory_limit_bytes, &used);
         let mut limits = limits.into_iter();
         for keyspace in &self.keyspaces {
-            keyspace.trim(&mut limits);
+            keyspace.set_memory_limits(&mut limits);
         }
     }
 
@@ -159,7 +160,7 @@ impl Node {
     /// Whether a checkpoint is due: enough was written since the last one, or anything was written and enough time has passed.
     fn wants_checkpoint(&self, now: Now) -> bool {
         let config = &self.shared.config;
-        let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
+        let since = self.logged_since_checkpoint();
         let last = lock(&self.checkpoints).last_at.unwrap_or(self.opened);
         let passed = now.monotonic.since(last);
         let is_late = since > 0 && passed >= config.checkpoint_interval;
@@ -185,14 +186,25 @@ impl Node {
         self.shared.free_bytes() >= kept.saturating_add(2 * number * dirty)
     }
 
-    /// How soon a checkpoint that is under way should end.
+    /// How urgent the work of maintenance is that is under way.
     pub fn haste(&self) -> Haste {
+        let is_checkpoint = lock(&self.checkpoints).running;
         let (dirty, limit) = self.memory();
-        match dirty {
-            _ if dirty > limit / 2 || !self.has_room_for_checkpoints(2) => Haste::Great,
-            _ if dirty > limit / 8 => Haste::Some,
-            _ => Haste::None,
+        let (logged, log_limit) = (
+            self.logged_since_checkpoint(),
+            self.shared.config.checkpoint_log_bytes,
+        );
+        let is_short = dirty > limit / 2 || logged / 2 > log_limit || !self.has_room_for_checkpoints(2);
+        match dirty > limit / 8 || logged > log_limit {
+            _ if is_short || !is_checkpoint => Haste::Great,
+            true => Haste::Some,
+            false => Haste::None,
         }
+    }
+
+    /// How much was written to the log since the last checkpoint began, in bytes.
+    fn logged_since_checkpoint(&self) -> u64 {
+        self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire)
     }
 
     /// Whether more than a quarter of the memory limit holds versions that no checkpoint has yet.

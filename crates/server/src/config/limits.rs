@@ -68,7 +68,7 @@ limits! {
     max_link_backlog_bytes = 64 * MIB, 65_536..=4096 * MIB;
     /// How long an operation may take before it fails with TIMEOUT, in milliseconds.
     operation_deadline_ms = 5_000, 1..=DAY_MS;
-    /// How much memory the newest versions of a node may take, in MiB. What does not fit is read from disk.
+    /// How much memory the newest versions of a node may take, in MiB. All keyspaces share it. What does not fit is read from disk.
     memory_limit_mb = 1_024, 16..=16_777_216;
     /// How much log a node keeps for peers that are away, in MiB. A peer that needs more than this gets a full copy.
     retained_log_mb = 1_024, 16..=16_777_216;

@@ -104,12 +104,17 @@ fn maintain(host: &Host) {
     }
 }
 
-/// Does all steps of maintenance, and rests between them. Otherwise a checkpoint takes a processor for seconds, and operations wait for it, or for a
+/// Does all steps of maintenance. It rests between them if they are not urgent ([`Haste`]). Otherwise a checkpoint takes a processor for seconds, and operations wait for it, or for a
 /// lane that it has locked when the system takes the processor from it.
 fn without_haste<T>(host: &Host, mut work: Work<T>) -> T {
     let mut worked = Micros(0);
+    let mut looked = host.clock.monotonic();
     loop {
         let began = host.clock.now();
+        if began.monotonic >= looked + Micros(LOOK_EVERY.as_micros() as u64) {
+            looked = began.monotonic;
+            host.node.note_synced();
+        }
         if let Poll::Ready(result) = work.step(began) {
             return result;
         }
