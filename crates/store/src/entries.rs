@@ -1,7 +1,7 @@
 //! The map from keys to what memory knows of them.
 //!
-//! A hash map that is full makes room for twice as many entries, and moves all of them: with a million keys that takes some 100 ms. The lane is locked meanwhile, and
-//! every operation on it waits. So the map consists of many small maps, which grow one by one. A key's hash says in which one it is.
+//! A hash map that is full makes room for twice as many entries, and moves all of them. The lane is locked meanwhile, and every operation on it waits: `cargo bench -p turnbuckle-store`
+//! prints the longest put of a million. So the map consists of many small maps, which grow one by one. A key's hash says in which one it is.
 //!
 //! Each entry has an index, by which the lists of dirty keys name it. It stays the same until the entry is removed, or until another entry of the same
 //! part is removed ([`Entries::swap_remove`]).
@@ -17,7 +17,7 @@ use std::ops;
 pub(crate) type StoredKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
 pub(crate) const INLINE_KEY_BYTES: usize = 24;
 
-/// The number of small maps. With ten million keys, each has some 80,000, which are moved in about 10 ms.
+/// The number of small maps. With ten million keys, each has some 80,000.
 const PARTS: usize = 128;
 
 /// Where the bits of a hash begin that choose the part. The small maps use the lowest bits and the seven highest ones.
