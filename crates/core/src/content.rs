@@ -103,7 +103,7 @@ impl Content {
         }
     }
 
-    /// The same, as if it were a new value: for planted bugs.
+    /// The same, as a new value: it does not name the version that wrote the value before.
     #[must_use]
     pub fn without_base(self) -> Content {
         match self.base() {

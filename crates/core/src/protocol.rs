@@ -547,6 +547,11 @@ impl<P: Protocol> Context<'_, P> {
         self.store.chain(key.as_ref())
     }
 
+    /// The number of keys whose newest version can be forgotten, now or later: deletes, and values that expire.
+    pub fn forgettable_keys(&self) -> u64 {
+        self.store.forgettable_keys()
+    }
+
     /// The other replicas of this partition.
     pub fn peers(&self) -> impl Iterator<Item = ServerId> + use<P> {
         let me = self.me;

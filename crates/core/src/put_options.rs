@@ -78,7 +78,7 @@ pub enum Condition {
     Absent,
     /// The key has a value.
     Present,
-    /// The key's newest version, which may be a delete, is this one.
+    /// The key's newest version, which may be a delete, is this one, and has not expired.
     Version(VersionId),
 }
 
@@ -118,7 +118,7 @@ impl PutOptions {
 }
 
 impl Condition {
-    /// Whether the condition holds for a key. `has_value` tells whether the key has a value, and `newest` is its newest version.
+    /// Whether the condition holds for a key. `has_value` tells whether the key has a value, and `newest` is its newest version, unless that has expired.
     pub fn holds(self, has_value: bool, newest: Option<VersionId>) -> bool {
         match self {
             Condition::Absent => !has_value,

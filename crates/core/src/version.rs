@@ -543,6 +543,9 @@ pub trait Versions<M>: Send {
 
     /// The number of keys that have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;
+
+    /// The number of keys whose newest version can be forgotten, now or later: deletes, and values that expire.
+    fn forgettable_keys(&self) -> u64;
 }
 
 #[cfg(test)]

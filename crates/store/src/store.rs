@@ -543,6 +543,10 @@ impl<M: Meta> Versions<M> for Store<M> {
     fn live_keys(&self) -> u64 {
         self.keys.live
     }
+
+    fn forgettable_keys(&self) -> u64 {
+        self.keys.deleted.saturating_add(self.keys.expiring)
+    }
 }
 
 /// A chain of at least this number of versions is searched, whenever its length has doubled, for versions that no

@@ -32,6 +32,10 @@ impl Versions<()> for Chains {
     fn live_keys(&self) -> u64 {
         self.0.len() as u64
     }
+
+    fn forgettable_keys(&self) -> u64 {
+        0
+    }
 }
 
 const ME: ServerId = ServerId {

@@ -1,11 +1,14 @@
 //! What an entry of the log does: the effects of one operation, or of the steps of a transaction, as its leader has computed them.
+//!
+//! Each entry is stamped before its operation is carried out. By this stamp the operation sees which values have expired, and with it the versions are named that are put. So what an operation sees depends on its
+//! place in the log alone.
 use crate::request::Work;
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Computed, Hlc, Key, NotComputed, PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet, Step,
-    Unmet, Version, VersionId,
+    Change as Asked, Changed, Computed, Content, Hlc, Key, Label, Micros, NotComputed, PlainRequest,
+    PlainResponse, PutOptions, ReplicaId, ReplicaSet, Step, Unmet, Version, VersionId, VersionIdRecord,
 };
 use turnbuckle_raft::OperationName;
 
@@ -17,10 +20,10 @@ pub(crate) struct Change {
     session: u64,
     #[prost(uint64, tag = "2")]
     tag: u64,
-    /// When the versions that are put were stamped, all of them together. 0 if none is put.
+    /// The stamp of the entry, and of the versions that are put.
     #[prost(fixed64, tag = "3")]
     at: u64,
-    /// The leader that has stamped them.
+    /// The leader that has stamped it.
     #[prost(uint32, tag = "4")]
     replica: u32,
     /// What was done, in order.
@@ -65,6 +68,12 @@ struct Effect {
     /// The length of the value that was computed, if the client is told that.
     #[prost(uint64, tag = "10")]
     length: u64,
+    /// When the value expires that is put or, if none is put, that was found; in microseconds since 1970.
+    #[prost(uint64, optional, tag = "11")]
+    until: Option<u64>,
+    /// The version that wrote this value, if another one has changed its expiry since.
+    #[prost(message, optional, tag = "12")]
+    base: Option<VersionIdRecord>,
 }
 
 /// What the client is told of an effect.
@@ -87,20 +96,14 @@ enum Told {
     Read = 6,
 }
 
-/// What a key has when an operation is carried out.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
-    /// Its newest version, which may be a delete.
-    pub id: Option<VersionId>,
-    pub value: Option<Bytes>,
-}
-
 /// Carries steps out, one after the other: each finds what those before it have put.
 struct Carrying<F> {
-    /// What a key has before the first step.
+    /// The stamp of the entry.
+    stamp: VersionId,
+    /// The newest version that a key has before the first step.
     found: F,
-    /// The value that steps have put, and the place of the last one that has.
-    put: BTreeMap<Key, (usize, Option<Bytes>)>,
+    /// The version that steps have put, and the place of the last one that has.
+    put: BTreeMap<Key, (usize, Version<()>)>,
     effects: Vec<Effect>,
     /// The bytes of the values in the effects.
     bytes: usize,
@@ -113,99 +116,126 @@ pub(crate) struct TooLarge(pub usize);
 /// The most bytes of the values that a transaction reads and writes: its entry is sent in one message.
 const MAX_TRANSACTION_BYTES: usize = 32 << 20;
 
-impl<F: Fn(&Key) -> Found> Carrying<F> {
-    fn found(&self, key: &Key) -> Found {
+impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
+    fn found(&self, key: &Key) -> Option<Version<()>> {
         match self.put.get(key) {
-            // No client knows the version that is about to be put. So no condition is on it.
-            Some((_, value)) => Found {
-                id: None,
-                value: value.clone(),
-            },
+            Some((_, version)) => Some(version.clone()),
             None => (self.found)(key),
         }
     }
 
-    fn get(&mut self, key: &Key) {
-        let found = self.found(key);
-        self.bytes += key.0.len() + found.value.as_ref().map_or(0, Bytes::len);
-        let id = found.id.unwrap_or_default();
-        self.effects.push(Effect {
-            key: key.0.clone(),
-            told: Told::Read.into(),
-            existed: found.value.is_some(),
-            previous: found.value,
-            found_at: id.at.0,
-            found_replica: id.replica.0.into(),
-            ..Effect::default()
-        });
+    /// Whether the key has a value, and the version of which a condition may be. A value that has expired is none of them: whoever names its version has seen the value.
+    fn condition_on(&self, found: Option<&Version<()>>) -> (bool, Option<VersionId>) {
+        let existed = found.is_some_and(|found| found.content.at(self.stamp.at).is_some());
+        let version = found.filter(|found| existed || found.content.is_delete());
+        (existed, version.map(|version| version.id))
     }
 
-    /// A delete that finds no value puts nothing, and neither does a put whose condition does not hold or whose value cannot be computed. They have a place in the order all the same.
+    fn get(&mut self, key: &Key) {
+        let found = self.found(key);
+        let value = found.as_ref().and_then(|found| found.content.at(self.stamp.at));
+        let value = value.cloned();
+        self.bytes += key.0.len() + value.as_ref().map_or(0, Bytes::len);
+        let mut effect = Effect {
+            key: key.0.clone(),
+            told: Told::Read.into(),
+            existed: value.is_some(),
+            previous: value,
+            ..Effect::default()
+        };
+        effect.note_found(found.as_ref());
+        self.effects.push(effect);
+    }
+
+    /// A delete that finds no value puts nothing, and neither does a put whose condition does not hold, whose value cannot be computed, or which changes the expiry of no value. They have a place in the order all the same.
     fn put(&mut self, key: &Key, value: Option<&Bytes>, options: Option<&PutOptions>) {
         let found = self.found(key);
-        let existed = found.value.is_some();
+        let there = found.as_ref().and_then(|found| found.content.at(self.stamp.at));
+        let (existed, newest) = self.condition_on(found.as_ref());
         let condition = options.and_then(|options| options.condition);
         let returns_previous = options.is_some_and(|options| options.returns_previous);
         let mut effect = Effect {
             key: key.0.clone(),
             existed,
-            value: value.cloned(),
-            puts: existed || value.is_some(),
+            previous: there.filter(|_| returns_previous).cloned(),
             ..Effect::default()
         };
-        if returns_previous {
-            effect.told = Told::Replaced.into();
-            effect.previous = found.value.clone();
-        }
-        if condition.is_some_and(|condition| !condition.holds(existed, found.id)) {
+        let content = if condition.is_some_and(|condition| !condition.holds(existed, newest)) {
             effect.told = Told::Unmet.into();
-            effect.puts = false;
-            effect.value = None;
+            None
         } else if let Some(compute) = options.and_then(|options| options.computes.as_ref()) {
-            match compute.apply(found.value.as_ref()) {
+            match compute.apply(there) {
                 Ok((value, computed)) => {
-                    effect.told = match computed {
-                        Computed::Number(_) => Told::Number.into(),
-                        Computed::Length(length) => {
-                            effect.length = length;
-                            Told::Length.into()
+                    match computed {
+                        Computed::Number(number) => {
+                            (effect.told, effect.value) = (Told::Number.into(), Some(number));
                         }
-                    };
-                    effect.puts = compute.puts();
-                    effect.value = Some(value);
+                        Computed::Length(length) => {
+                            (effect.told, effect.length) = (Told::Length.into(), length);
+                        }
+                    }
+                    // The value goes on to expire when the one before it would have.
+                    let until = found.as_ref().filter(|_| existed);
+                    let until = until.and_then(|found| found.content.until());
+                    compute.puts().then(|| Content::new(value, until))
                 }
                 Err(why) => {
-                    effect.told = Told::NotComputed.into();
-                    effect.why = why.into();
-                    effect.puts = false;
+                    (effect.told, effect.why) = (Told::NotComputed.into(), why.into());
+                    None
                 }
             }
-        }
-        match effect.puts {
-            true => {
-                let put = (self.effects.len(), effect.value.clone());
+        } else {
+            let asked = Asked::new(value.cloned(), options);
+            let (content, changed) = match self.make(found.clone(), &asked) {
+                Ok((content, changed)) => (Some(content), changed),
+                Err(changed) => (None, changed),
+            };
+            effect.told = match changed {
+                Changed::Made { .. } if returns_previous => Told::Replaced.into(),
+                Changed::Made { .. } => Told::Written.into(),
+                Changed::Retimed(_) => Told::Replaced.into(),
+                Changed::Unmet(_) => Told::Unmet.into(),
+            };
+            content
+        };
+        match content {
+            Some(content) => {
+                effect.puts = true;
+                effect.value = content.stored().cloned();
+                effect.until = content.until().map(|until| until.0);
+                effect.base = content.base().map(VersionIdRecord::from);
+                let (id, meta) = (self.stamp, ());
+                let put = (self.effects.len(), Version { id, content, meta });
                 if let Some((before, _)) = self.put.insert(key.clone(), put) {
                     self.take_back(before);
                 }
             }
-            false => {
-                let id = found.id.unwrap_or_default();
-                effect.found_at = id.at.0;
-                effect.found_replica = id.replica.0.into();
-            }
-        }
-        // Nothing is put, and nobody is told: `SETRANGE` of nothing.
-        if !effect.puts && effect.told() != Told::Number {
-            effect.value = None;
+            None => effect.note_found(found.as_ref()),
         }
         self.bytes += key.0.len() + effect.bytes();
         self.effects.push(effect);
+    }
+
+    /// What a put without a condition asks for, and what its client is told.
+    fn make(&self, found: Option<Version<()>>, asked: &Asked) -> Result<(Content, Changed), Changed> {
+        let at = self.stamp.at;
+        // The transaction may change when a value expires that it has put itself. The result is a value that it has put.
+        let is_own = |found: &Version<()>| found.id == self.stamp && found.content.base().is_none();
+        match found {
+            Some(mut own) if is_own(&own) => {
+                own.id.at = Hlc(at.0 - 1);
+                let (content, changed) = asked.of(Some(&own), at)?.stamped(at)?;
+                Ok((content.without_base(), changed))
+            }
+            found => asked.of(found.as_ref(), at)?.stamped(at),
+        }
     }
 
     /// A later step puts the key of this one: of its value only a number is needed, which the client is told.
     fn take_back(&mut self, place: usize) {
         let effect = &mut self.effects[place];
         effect.puts = false;
+        (effect.until, effect.base) = (None, None);
         if effect.told() != Told::Number {
             let value = effect.value.take();
             self.bytes -= value.map_or(0, |value| value.len());
@@ -221,12 +251,18 @@ impl<F: Fn(&Key) -> Found> Carrying<F> {
 }
 
 impl Change {
-    /// The effects of an operation, or of a transaction, on what it finds. What is put is not stamped yet ([`Change::stamp`]).
+    /// The effects of an operation, or of a transaction, whose entry has this stamp. `found` is the newest version that a key has before it.
     ///
     /// # Errors
     /// If a transaction reads and writes too much. It is not carried out further than to there.
-    pub fn of(by: OperationName, work: &Work, found: impl Fn(&Key) -> Found) -> Result<Change, TooLarge> {
+    pub fn of(
+        by: OperationName,
+        stamp: VersionId,
+        work: &Work,
+        found: impl Fn(&Key) -> Option<Version<()>>,
+    ) -> Result<Change, TooLarge> {
         let mut carrying = Carrying {
+            stamp,
             found,
             put: BTreeMap::new(),
             effects: Vec::new(),
@@ -242,7 +278,8 @@ impl Change {
                 let mut conditions = transaction.conditions.iter();
                 is_refused = !conditions.all(|(key, condition)| {
                     let found = carrying.found(key);
-                    condition.holds(found.value.is_some(), found.id)
+                    let (existed, version) = carrying.condition_on(found.as_ref());
+                    condition.holds(existed, version)
                 });
                 for step in transaction.steps.iter().filter(|_| !is_refused) {
                     match step {
@@ -258,20 +295,12 @@ impl Change {
         Ok(Change {
             session: by.session,
             tag: by.tag,
-            at: 0,
-            replica: 0,
+            at: stamp.at.0,
+            replica: stamp.replica.0.into(),
             effects: carrying.effects,
             is_transaction: matches!(work, Work::Many(_)),
             is_refused,
         })
-    }
-
-    /// Stamps what is put, if anything is.
-    pub fn stamp(&mut self, stamp: impl FnOnce() -> VersionId) {
-        if self.effects.iter().any(|effect| effect.puts) {
-            let id = stamp();
-            (self.at, self.replica) = (id.at.0, id.replica.0.into());
-        }
     }
 
     /// What the client is told: of each step; `None` if a condition of the transaction did not hold.
@@ -297,9 +326,14 @@ impl Change {
         if is_none(change.replica) || replicas.any(is_none) {
             return Err("a version of a replica that no partition has".to_string());
         }
+        // Entries of older releases that put nothing have no stamp.
         if change.at == 0 && change.effects.iter().any(|effect| effect.puts) {
             return Err("a version without a time".to_string());
         }
+        change
+            .effects
+            .iter()
+            .try_for_each(|effect| effect.check(change.version()))?;
         match change.is_transaction || change.effects.len() == 1 {
             true => Ok(change),
             false => Err(format!("an operation with {} effects", change.effects.len())),
@@ -321,26 +355,34 @@ impl Change {
 
     /// The versions that are put: one of a key.
     pub fn into_versions(self, index: u64) -> impl Iterator<Item = (Key, Version<Index>)> {
-        let id = version(self.at, self.replica).unwrap_or_default();
+        let id = self.version();
         let puts = self.effects.into_iter().filter(|effect| effect.puts);
         puts.map(move |effect| {
-            let (content, meta) = (effect.value.into(), Index(index));
+            let (content, meta) = (effect.content(), Index(index));
             (Key(effect.key), Version { id, content, meta })
         })
     }
 
-    /// The version that the client is told: the one that is put, or the one that its operation has found.
-    pub fn id(&self) -> Option<VersionId> {
-        let put = self.effects.iter().any(|effect| effect.puts);
+    /// What the receipt says of a version: of the one that is put, or that the operation has found; of a transaction, the name of what it has put.
+    pub fn label(&self) -> Option<Label> {
         match self.effects.first() {
-            Some(effect) if !put && !self.is_transaction => version(effect.found_at, effect.found_replica),
-            _ => version(self.at, self.replica),
+            Some(effect) if !self.is_transaction => {
+                let found = || version(effect.found_at, effect.found_replica);
+                let id = if effect.puts { self.version() } else { found()? };
+                let (until, base) = (effect.until.map(Micros), effect.base());
+                Some(Label { id, base, until })
+            }
+            _ => self.effects.iter().any(|effect| effect.puts).then(|| Label {
+                id: self.version(),
+                base: None,
+                until: None,
+            }),
         }
     }
 
-    /// The stamp of what is put.
-    pub fn stamped(&self) -> Hlc {
-        Hlc(self.at)
+    /// Its stamp, which is the name of the versions that are put.
+    fn version(&self) -> VersionId {
+        version(self.at, self.replica).unwrap_or_default()
     }
 }
 
@@ -352,6 +394,42 @@ fn version(at: u64, replica: u32) -> Option<VersionId> {
 }
 
 impl Effect {
+    /// The version that was there, and none is put.
+    fn note_found(&mut self, found: Option<&Version<()>>) {
+        let Some(found) = found else { return };
+        self.found_at = found.id.at.0;
+        self.found_replica = found.id.replica.0.into();
+        self.until = found.content.until().map(|until| until.0);
+        self.base = found.content.base().map(VersionIdRecord::from);
+    }
+
+    fn base(&self) -> Option<VersionId> {
+        self.base.and_then(|base| base.id().ok())
+    }
+
+    /// What is put.
+    fn content(&self) -> Content {
+        let until = self.until.map(Micros);
+        let value = self.value.clone();
+        value.map_or(Content::DELETE, |value| {
+            Content::with_base(value, until, self.base())
+        })
+    }
+
+    /// Checks an effect of an entry that has this stamp.
+    fn check(&self, stamp: VersionId) -> Result<(), String> {
+        let id = match self.puts {
+            true => stamp,
+            false => version(self.found_at, self.found_replica).unwrap_or_default(),
+        };
+        if self.puts && self.value.is_none() && (self.until.is_some() || self.base.is_some()) {
+            return Err("a delete with an expiry".to_string());
+        }
+        let base = self.base.map(VersionIdRecord::id).transpose();
+        let checked = base.and_then(|base| base.map_or(Ok(()), |base| base.check_base_of(id)));
+        checked.map_err(|error| error.found)
+    }
+
     /// The bytes of its values.
     fn bytes(&self) -> usize {
         let len = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
@@ -384,32 +462,32 @@ pub struct Index(pub u64);
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use turnbuckle_core::{Compute, Condition, Level, Transaction};
+    use turnbuckle_core::{Compute, Condition, Expiry, Level, Retimes, Transaction};
 
     /// What keys have: the dumb oracle carries one operation out after the other.
-    type Rows = BTreeMap<Key, Found>;
+    type Rows = BTreeMap<Key, Version<()>>;
 
-    fn found(rows: &Rows) -> impl Fn(&Key) -> Found + '_ {
-        |key| rows.get(key).cloned().unwrap_or_default()
+    fn found(rows: &Rows) -> impl Fn(&Key) -> Option<Version<()>> + '_ {
+        |key| rows.get(key).cloned()
     }
 
     fn stamp(at: u64) -> VersionId {
         VersionId {
-            at: Hlc(at),
+            at: Hlc::from_wall(Micros(at)),
             replica: ReplicaId(1),
         }
     }
 
     /// Carries one write out, and says what its client is told.
-    fn carry_out(rows: &mut Rows, work: &Work, at: u64) -> Option<Vec<PlainResponse>> {
-        let mut change = Change::of(OperationName::default(), work, found(rows)).expect("it is small");
-        change.stamp(|| stamp(at));
+    fn carry_out(rows: &mut Rows, work: &Work, at: VersionId) -> Option<Vec<PlainResponse>> {
+        let change = Change::of(OperationName::default(), at, work, found(rows)).expect("it is small");
         let change = Change::decode(change.encode()).expect("it is a change");
         let responses = change.responses();
         for (key, version) in change.into_versions(7) {
-            assert_eq!(version.id, stamp(at));
-            let (id, value) = (Some(version.id), version.content.stored().cloned());
-            rows.insert(key, Found { id, value });
+            assert_eq!(version.id, at);
+            let Version { id, content, .. } = version;
+            let meta = ();
+            rows.insert(key, Version { id, content, meta });
         }
         responses
     }
@@ -425,13 +503,21 @@ mod tests {
             Just(Compute::Overwrite(2, Bytes::new())),
         ];
         let condition = prop_oneof![Just(Condition::Absent), Just(Condition::Present)];
+        let expiry = prop_oneof![
+            Just(Expiry::Kept),
+            // Some of them are over by the stamp of the steps.
+            (1..200_u64).prop_map(|until| Expiry::At(Micros(until))),
+            (1..200_u64).prop_map(|span| Expiry::After(Micros(span))),
+        ];
         let options = (
             proptest::option::of(compute),
             proptest::option::of(condition),
+            proptest::option::of(expiry),
             any::<bool>(),
         );
-        let options = options.prop_map(|(computes, condition, returns_previous)| {
+        let options = options.prop_map(|(computes, condition, expiry, returns_previous)| {
             Box::new(PutOptions {
+                expiry: expiry.filter(|_| computes.is_none()),
                 computes,
                 condition,
                 returns_previous,
@@ -441,11 +527,26 @@ mod tests {
         proptest::option::of(options)
     }
 
+    /// `EXPIRE`, `PERSIST`, `GETEX`.
+    fn retimes() -> impl Strategy<Value = Option<Box<PutOptions>>> {
+        let expiry = proptest::option::of((1..200_u64).prop_map(|span| Expiry::After(Micros(span))));
+        let retimes = proptest::sample::select(Retimes::ALL.to_vec());
+        (expiry, retimes, any::<bool>()).prop_map(|(expiry, retimes, returns_previous)| {
+            Some(Box::new(PutOptions {
+                expiry,
+                retimes: Some(retimes),
+                returns_previous,
+                ..PutOptions::default()
+            }))
+        })
+    }
+
     fn step() -> impl Strategy<Value = Step> {
         let value = proptest::option::of((0..3_u8).prop_map(|number| Bytes::from(number.to_string())));
         prop_oneof![
             1 => key().prop_map(Step::Get),
             3 => (key(), value, options()).prop_map(|(key, value, options)| Step::Put(key, value, options)),
+            1 => (key(), retimes()).prop_map(|(key, options)| Step::Put(key, None, options)),
         ]
     }
 
@@ -465,18 +566,26 @@ mod tests {
         ) {
             let mut together = Rows::new();
             for (at, step) in (1..).zip(&before) {
-                carry_out(&mut together, &alone(step), at);
+                carry_out(&mut together, &alone(step), stamp(at));
             }
             let mut apart = together.clone();
+            let mut at = stamp(100);
             let expected: Vec<PlainResponse> = steps
                 .iter()
-                .flat_map(|step| carry_out(&mut apart, &alone(step), 100).expect("it has no conditions"))
+                .flat_map(|step| {
+                    // Each comes a moment later, in the same microsecond.
+                    at.at = at.at.next();
+                    carry_out(&mut apart, &alone(step), at).expect("it has no conditions")
+                })
                 .collect();
             let conditions = Vec::new();
             let transaction = Work::Many(Box::new(Transaction { conditions, steps }));
-            prop_assert_eq!(carry_out(&mut together, &transaction, 100), Some(expected));
-            let values = |rows: &Rows| -> Vec<(Key, Option<VersionId>, Option<Bytes>)> {
-                rows.iter().map(|(key, found)| (key.clone(), found.id, found.value.clone())).collect()
+            prop_assert_eq!(carry_out(&mut together, &transaction, stamp(100)), Some(expected));
+            let values = |rows: &Rows| -> Vec<(Key, Option<Bytes>, Option<Micros>)> {
+                let of = |(key, found): (&Key, &Version<()>)| {
+                    (key.clone(), found.content.stored().cloned(), found.content.until())
+                };
+                rows.iter().map(of).collect()
             };
             prop_assert_eq!(values(&together), values(&apart));
         }
@@ -491,14 +600,112 @@ mod tests {
             let (conditions, steps) = (vec![(x.clone(), condition)], vec![put.clone()]);
             Work::Many(Box::new(Transaction { conditions, steps }))
         };
-        assert_eq!(carry_out(&mut rows, &only_if(Condition::Present), 1), None);
+        assert_eq!(carry_out(&mut rows, &only_if(Condition::Present), stamp(1)), None);
         assert!(rows.is_empty());
-        assert!(carry_out(&mut rows, &only_if(Condition::Absent), 2).is_some());
+        assert!(carry_out(&mut rows, &only_if(Condition::Absent), stamp(2)).is_some());
         assert_eq!(
-            carry_out(&mut rows, &only_if(Condition::Version(stamp(1))), 3),
+            carry_out(&mut rows, &only_if(Condition::Version(stamp(1))), stamp(3)),
             None
         );
-        assert!(carry_out(&mut rows, &only_if(Condition::Version(stamp(2))), 4).is_some());
+        assert!(carry_out(&mut rows, &only_if(Condition::Version(stamp(2))), stamp(4)).is_some());
+    }
+
+    fn alone_with(key: &str, value: Option<&'static str>, options: PutOptions) -> Work {
+        let value = value.map(|value| Bytes::from_static(value.as_bytes()));
+        alone(&Step::Put(Key::from(key), value, Some(Box::new(options))))
+    }
+
+    #[test]
+    fn a_value_that_has_expired_by_the_stamp_is_none() {
+        let mut rows = Rows::new();
+        let expires = PutOptions {
+            expiry: Some(Expiry::After(Micros(10))),
+            ..PutOptions::default()
+        };
+        carry_out(
+            &mut rows,
+            &alone_with("x", Some("1"), expires.clone()),
+            stamp(100),
+        );
+        let get = alone(&Step::Get(Key::from("x")));
+        let one = Some(Bytes::from_static(b"1"));
+        let told = |response| Some(vec![response]);
+        assert_eq!(
+            carry_out(&mut rows, &get, stamp(109)),
+            told(PlainResponse::Value(one))
+        );
+        assert_eq!(
+            carry_out(&mut rows, &get, stamp(110)),
+            told(PlainResponse::Value(None))
+        );
+        // Its version is no condition any more: whoever names it has seen the value.
+        let condition = |condition| PutOptions {
+            condition: Some(condition),
+            ..PutOptions::default()
+        };
+        let unmet = Unmet {
+            has_value: false,
+            value: None,
+        };
+        for refused in [Condition::Present, Condition::Version(stamp(100))] {
+            let work = alone_with("x", Some("2"), condition(refused));
+            let unmet = PlainResponse::Unmet(Box::new(unmet.clone()));
+            assert_eq!(carry_out(&mut rows, &work, stamp(110)), told(unmet));
+        }
+        let work = alone_with("x", Some("2"), condition(Condition::Absent));
+        let written = PlainResponse::Written { existed: false };
+        assert_eq!(carry_out(&mut rows, &work, stamp(110)), told(written));
+    }
+
+    #[test]
+    fn a_computed_value_expires_when_the_one_before_it_would_have() {
+        let mut rows = Rows::new();
+        let x = Key::from("x");
+        let expires = PutOptions {
+            expiry: Some(Expiry::After(Micros(10))),
+            ..PutOptions::default()
+        };
+        let increment = PutOptions {
+            computes: Some(Compute::Add(1)),
+            ..PutOptions::default()
+        };
+        carry_out(&mut rows, &alone_with("x", Some("1"), expires), stamp(100));
+        carry_out(&mut rows, &alone_with("x", None, increment.clone()), stamp(109));
+        let until = |rows: &Rows| rows[&x].content.until();
+        assert_eq!(until(&rows), Some(Micros(110)));
+        carry_out(&mut rows, &alone_with("x", None, increment), stamp(110));
+        assert_eq!(
+            (rows[&x].content.stored(), until(&rows)),
+            (Some(&Bytes::from_static(b"1")), None),
+            "it had expired"
+        );
+    }
+
+    #[test]
+    fn a_transaction_may_change_the_expiry_of_what_it_has_put() {
+        let mut rows = Rows::new();
+        let x = Key::from("x");
+        let expire = PutOptions {
+            expiry: Some(Expiry::After(Micros(10))),
+            retimes: Some(Retimes::Any),
+            ..PutOptions::default()
+        };
+        let steps = vec![
+            Step::Put(x.clone(), Some(Bytes::from_static(b"1")), None),
+            Step::Put(x.clone(), None, Some(Box::new(expire.clone()))),
+        ];
+        let conditions = Vec::new();
+        let work = Work::Many(Box::new(Transaction { conditions, steps }));
+        carry_out(&mut rows, &work, stamp(100));
+        let content = &rows[&x].content;
+        assert_eq!((content.until(), content.base()), (Some(Micros(110)), None));
+        // Of an earlier value, the result names the version that wrote it.
+        carry_out(&mut rows, &alone_with("x", None, expire), stamp(105));
+        let content = &rows[&x].content;
+        assert_eq!(
+            (content.until(), content.base()),
+            (Some(Micros(115)), Some(stamp(100)))
+        );
     }
 
     #[test]
@@ -516,7 +723,7 @@ mod tests {
         let of = |steps| {
             let conditions = Vec::new();
             let work = Work::Many(Box::new(Transaction { conditions, steps }));
-            Change::of(by, &work, |_| Found::default())
+            Change::of(by, stamp(1), &work, |_| None)
         };
         let many = (0..Transaction::MAX).map(|number| put(number, &long)).collect();
         assert_eq!(of(many), Err(TooLarge(MAX_TRANSACTION_BYTES)));
@@ -534,15 +741,16 @@ mod tests {
 
     #[test]
     fn entries_that_no_leader_proposes_are_refused() {
-        let effect = Effect {
+        let effect = |value| Effect {
             puts: true,
+            value,
             ..Effect::default()
         };
         let change = |change: Change| Change::decode(change.encode());
         // A version without a time, of a replica that no partition has, and no effect of an operation.
         assert!(
             change(Change {
-                effects: vec![effect],
+                effects: vec![effect(None)],
                 ..Change::default()
             })
             .is_err()
@@ -556,6 +764,27 @@ mod tests {
             })
             .is_err()
         );
+        let expires = Effect {
+            until: Some(7),
+            ..effect(None)
+        };
+        let based = Effect {
+            base: Some(stamp(2).into()),
+            ..effect(Some(Bytes::from_static(b"v")))
+        };
+        for effect in [expires, based] {
+            // A delete that expires, and a value of a version that is newer than its own.
+            let effects = vec![effect];
+            let at = stamp(1).at.0;
+            assert!(
+                change(Change {
+                    at,
+                    effects,
+                    ..Change::default()
+                })
+                .is_err()
+            );
+        }
         assert!(change(Change::default()).is_err());
         assert!(
             change(Change {

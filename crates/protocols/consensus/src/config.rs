@@ -32,6 +32,8 @@ pub struct Bugs {
     pub stamps_at_arrival: bool,
     /// A replica answers although it is behind what the session has seen.
     pub ignores_seen: bool,
+    /// Replicas go by their own clocks to see whether a value has expired.
+    pub expires_by_own_clocks: bool,
 }
 
 impl Bugs {
@@ -54,6 +56,7 @@ impl Bugs {
             "forgets_proposed" => &mut self.forgets_proposed,
             "stamps_at_arrival" => &mut self.stamps_at_arrival,
             "ignores_seen" => &mut self.ignores_seen,
+            "expires_by_own_clocks" => &mut self.expires_by_own_clocks,
             _ => return None,
         })
     }
@@ -99,6 +102,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "ignores_seen",
         "a session is shown an older version than it has seen",
+    ),
+    Bug::new(
+        "expires_by_own_clocks",
+        "a value that a session has seen expire is shown to it again, by a replica whose clock is behind",
     ),
 ];
 

@@ -40,6 +40,8 @@
 //! **Effects, not commands.** The leader carries an operation out when it proposes it, on what is applied and what is proposed before. The entry has the effect: the version that is put, and what the
 //! client is told. Replicas put it, whatever they have. So an entry may be applied to rows that are newer than itself, as they are after a full copy, and nothing goes wrong.
 //!
+//! **Expiry.** A value expires by the time of the partition, which the entries tell: see `expiry.rs`.
+//!
 //! **A write that is asked for again.** If an answer is lost, the session asks again, with the same number; and the first request may still come, to another leader. A leader's log has every entry that is or may be
 //! committed. So the leader looks each write up there ([`turnbuckle_raft::sessions`]), and finds it, or knows that it never happened. A write is never carried out twice. If entries among which it may be are dropped already, it is
 //! not carried out.
@@ -47,6 +49,7 @@
 //! **Caveats.** A data directory that is replaced by an old copy of itself is not noticed. docs/decisions/0012-raft.md has what is not built.
 mod change;
 mod config;
+mod expiry;
 mod message;
 mod reads;
 mod replica;

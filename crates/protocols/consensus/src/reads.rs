@@ -6,10 +6,11 @@
 //! ```text
 //!   reader --> unconfirmed --(question or round)--> asking --(index)--> waits for the index --> answer
 //! ```
+use crate::expiry::Reads;
 use crate::message::{self, Body};
 use crate::replica::{Asking, Cx, Dacian, Line, Reader};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{Basis, Level, Micros, PlainResponse, Receipt, RequestId};
+use turnbuckle_core::{Basis, Level, Micros, PlainResponse, Receipt, RequestId, Version};
 use turnbuckle_raft::Role;
 
 /// Everything that was acknowledged before a question left has at most this index.
@@ -228,12 +229,15 @@ impl Dacian {
 
     /// Answers a read from what is applied here. `proven`: how fresh that is, and by what.
     fn answer(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request, proven: Option<(Micros, Basis)>) {
+        let level = request.work.level();
         let newest = request.work.keys().next().and_then(|key| cx.chain(key));
         let newest = newest.map(|chain| chain.newest());
-        let (version, value) = match newest {
-            Some(newest) => (Some(newest.id), newest.content.stored().cloned()),
-            None => (None, None),
+        let value = match newest.map(|newest| (newest, self.reads(cx, level, newest))) {
+            None => None,
+            Some((newest, Reads::At(time))) => newest.content.at(time).cloned(),
+            Some((_, Reads::AfterTime(time))) => return self.wait_for_time(cx, id, request, time),
         };
+        let label = newest.map(Version::label);
         // After a full copy a row may be newer than what is applied.
         let index = self.applied.max(newest.map_or(0, |newest| newest.meta.0));
         let (staleness, basis) = proven.unzip();
@@ -241,8 +245,9 @@ impl Dacian {
             staleness,
             clock_bound: Micros(0),
             proof: self.proof(index, basis.unwrap_or_default()),
-            ..cx.receipt(request.work.level(), version)
+            ..cx.receipt(level, None)
         };
+        let receipt = receipt.of(label);
         let outcome = Outcome::Answered(PlainResponse::Value(value));
         cx.reply(id, Response { outcome, index }, receipt);
     }

@@ -1,6 +1,7 @@
 //! A replica: its part in the group, the writes that it has proposed, and the reads that wait.
 use crate::change::{Change, Index};
 use crate::config::{BUGS, DacianConfig, PARAMETERS};
+use crate::expiry::LastProposed;
 use crate::message::{Body, Message};
 use crate::reads::Fresh;
 use crate::request::{Outcome, Request, Response, Work};
@@ -46,6 +47,8 @@ pub struct Dacian {
     pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// If it leads: the newest write of each session in its log.
     pub(crate) sessions: Sessions,
+    /// If it leads: the last entry that it has proposed.
+    pub(crate) last_proposed: Option<LastProposed>,
     /// Reads that want to know what is committed. The next question to the leader, or the next round, is for them.
     pub(crate) unconfirmed: Vec<Reader>,
     /// The question or the round under way, and the reads that it is for.
@@ -119,6 +122,7 @@ impl Protocol for Dacian {
         takes_conditions: true,
         computes: true,
         has_transactions: true,
+        takes_expiry: true,
         ..Descriptor::of(Replication::Consensus)
     };
     const PARAMETERS: &'static [Parameter<DacianConfig>] = PARAMETERS;
@@ -220,6 +224,7 @@ impl Protocol for Dacian {
             waiting: Waiting::default(),
             ahead: BTreeMap::new(),
             sessions: Sessions::default(),
+            last_proposed: None,
             unconfirmed: Vec::new(),
             asking: None,
             // An answer to a question of an earlier life answers none of this one.
@@ -303,6 +308,7 @@ impl Protocol for Dacian {
                 self.group.tick(cx.now.monotonic);
                 self.give_up(cx);
                 self.renew_lease(cx);
+                self.break_silence(cx);
                 self.handle_ready(cx);
                 self.ask_again(cx);
                 let timing = self.config.timing;
@@ -371,9 +377,10 @@ impl Protocol for Dacian {
         self.handle_ready(cx);
     }
 
-    /// Entries that are dropped are never applied again. So nothing can bring back what a delete among them has deleted.
+    /// What is applied, and kept as applied, is not applied again after a restart. So nothing can bring back what a delete among it has deleted. Entries up to a full copy may be applied again, and
+    /// until then no session reads here ([`Dacian::floor`]). All readers here are at or beyond this time.
     fn settled(&self) -> Hlc {
-        self.group.dropped_until()
+        self.group.kept_until()
     }
 
     fn on_wish(&mut self, cx: &mut Cx<'_>, wish: Wish) {
@@ -460,6 +467,7 @@ impl Dacian {
         self.leads = leads;
         self.ahead.clear();
         self.sessions.clear();
+        self.last_proposed = None;
         if !leads {
             return;
         }
@@ -468,7 +476,7 @@ impl Dacian {
         cx.observe(self.group.newest());
         let first = self.group.first();
         for entry in self.group.entries(first) {
-            // A new leader's own entry has no change.
+            // A new leader's own entry has no change, nor has one that only tells the time.
             if let Ok(change) = Change::decode(entry.data) {
                 self.sessions.note(change.by(), entry.at.index, first);
                 if entry.at.index > self.applied {

@@ -6,12 +6,11 @@
 //! A transaction is one entry, with the effects of all its steps. They are computed together, and applied together.
 //!
 //! A write whose condition does not hold is an entry as well, without effect. So its answer has a place in the order, and a leader that was deposed gives none.
-use crate::change::{self, Change, TooLarge};
+use crate::change::{Change, Index, TooLarge};
 use crate::replica::{Cx, Dacian};
 use crate::request::{Outcome, Request, Response};
-use bytes::Bytes;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, VersionId};
+use turnbuckle_core::{Basis, Key, Level, Micros, PlainResponse, Receipt, RequestId, Version, VersionId};
 use turnbuckle_raft::sessions::Found;
 use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{OperationName, Proposed, Role};
@@ -19,8 +18,7 @@ use turnbuckle_raft::{OperationName, Proposed, Role};
 /// What a key will have when an entry is applied.
 pub(crate) struct Ahead {
     pub index: u64,
-    pub id: VersionId,
-    pub value: Option<Bytes>,
+    pub version: Version<()>,
 }
 
 impl Dacian {
@@ -54,8 +52,12 @@ impl Dacian {
                 }
             }
         }
-        let found = Change::of(request.by, &request.work, |key| self.there(cx, key));
-        let mut change = match found {
+        let stamp = VersionId {
+            at: cx.stamp(),
+            replica: cx.me.replica(),
+        };
+        let found = |key: &Key| self.there(cx, key);
+        let change = match Change::of(request.by, stamp, &request.work, found) {
             Ok(change) => change,
             Err(TooLarge(max)) => {
                 let why =
@@ -63,12 +65,7 @@ impl Dacian {
                 return self.reply(cx, id, level, Outcome::TooLarge(why));
             }
         };
-        change.stamp(|| VersionId {
-            at: cx.stamp(),
-            replica: cx.me.replica(),
-        });
-        let entry = change.encode();
-        let Some(at) = self.group.propose(change.stamped(), entry) else {
+        let Some(at) = self.propose(cx, stamp.at, change.encode()) else {
             let why = "too many writes wait for a majority of the replicas".to_string();
             return self.refuse(cx, id, level, why);
         };
@@ -78,21 +75,14 @@ impl Dacian {
         self.flush_soon(cx);
     }
 
-    /// What the key has at the end of the leader's log.
-    fn there(&self, cx: &Cx<'_>, key: &Key) -> change::Found {
+    /// The newest version of a key at the end of the leader's log.
+    fn there(&self, cx: &Cx<'_>, key: &Key) -> Option<Version<()>> {
         if let Some(ahead) = self.ahead.get(key)
             && !self.config.bugs.forgets_proposed
         {
-            return change::Found {
-                id: Some(ahead.id),
-                value: ahead.value.clone(),
-            };
+            return Some(ahead.version.clone());
         }
-        let newest = cx.chain(key).map(|chain| chain.newest());
-        change::Found {
-            id: newest.map(|newest| newest.id),
-            value: newest.and_then(|newest| newest.content.stored().cloned()),
-        }
+        cx.chain(key).map(|chain| without_index(chain.newest().clone()))
     }
 
     /// The client waits until its entry is applied.
@@ -130,7 +120,7 @@ impl Dacian {
 
     // ---- applied ----------------------------------------------------------------------------------------------
 
-    /// Applies a committed entry, and answers the client that waits for it. A new leader's own entry has no change.
+    /// Applies a committed entry, and answers the client that waits for it. A new leader's own entry has no change, nor has one that only tells the time.
     pub(crate) fn apply_one(&mut self, cx: &mut Cx<'_>, at: Proposed, change: Option<Change>) {
         let client = self.waiting.take(at.index);
         // The answer needs the entry on disk, and not its effect here: that can be applied again.
@@ -162,8 +152,9 @@ impl Dacian {
             clock_bound: Micros(0),
             waited: cx.now.monotonic.since(client.since),
             proof: self.proof(client.at.index, Basis::Entry),
-            ..cx.receipt(client.level, change.id())
+            ..cx.receipt(client.level, None)
         };
+        let receipt = receipt.of(change.label());
         let responses = change.responses();
         let outcome = match change.is_transaction() {
             true => Outcome::Transacted(responses),
@@ -187,7 +178,13 @@ fn client_of(cx: &Cx<'_>, id: RequestId, at: Proposed) -> Client {
 /// The leader takes note of what an entry will put.
 pub(crate) fn note_ahead(ahead: &mut BTreeMap<Key, Ahead>, index: u64, change: Change) {
     for (key, version) in change.into_versions(index) {
-        let (id, value) = (version.id, version.content.stored().cloned());
-        ahead.insert(key, Ahead { index, id, value });
+        let version = without_index(version);
+        ahead.insert(key, Ahead { index, version });
     }
+}
+
+fn without_index(version: Version<Index>) -> Version<()> {
+    let Version { id, content, .. } = version;
+    let meta = ();
+    Version { id, content, meta }
 }

@@ -97,9 +97,9 @@ impl Group {
         self.fed.retain(needs);
     }
 
-    /// Every entry up to the one of this timestamp is applied here, and dropped: none of them is ever applied again.
-    pub fn dropped_until(&self) -> Hlc {
-        self.node.store().before().newest
+    /// Every entry up to the one of this timestamp is applied here, and that is kept: after a restart none of them is applied again. Entries up to a full copy may be.
+    pub fn kept_until(&self) -> Hlc {
+        self.node.store().kept().newest
     }
 
     // ---- missed -----------------------------------------------------------------------------------------------

@@ -145,6 +145,11 @@ impl Log {
         self.applied = applied;
     }
 
+    /// The last entry of which it was kept that everything up to it is applied.
+    pub fn kept(&self) -> Noted {
+        self.applied
+    }
+
     /// The entry before the first one.
     pub fn before(&self) -> Noted {
         self.before

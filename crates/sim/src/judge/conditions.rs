@@ -25,7 +25,9 @@ impl Judge {
             Answer::Unmet(unmet) => {
                 let has_value = unmet.has_value;
                 self.refused(id, key, value.as_ref());
-                self.check_condition(id, record, false, has_value, receipt.rank());
+                // A value that has expired is no version of which a condition may be.
+                let version = receipt.rank().filter(|_| has_value || receipt.until.is_none());
+                self.check_condition(id, record, false, has_value, version);
                 if let Some(version) = receipt.rank() {
                     self.note_until(key, version, receipt.until, at);
                 }

@@ -25,7 +25,7 @@ use turnbuckle_core::{
 
 impl Judge {
     /// Whether some value of a key may have expired.
-    fn may_expire(&self, key: &Key) -> bool {
+    pub(crate) fn may_expire(&self, key: &Key) -> bool {
         let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
         of_key.is_some_and(|of_key| {
             !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)

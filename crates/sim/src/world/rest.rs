@@ -165,7 +165,8 @@ impl<S: Session> World<S> {
                     break;
                 };
                 self.judge.ends_with(&name, key, receipt.rank());
-                expired += u64::from(answer == Answer::Value(None) && receipt.until.is_some());
+                // The replica that answers may have forgotten the value, and the one that counts may not.
+                expired += u64::from(answer == Answer::Value(None) && self.judge.may_expire(key));
                 // A forgotten delete and a remembered one look the same to clients.
                 let alive = receipt.version.filter(|_| answer != Answer::Value(None));
                 let siblings = siblings
