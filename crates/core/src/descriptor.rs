@@ -69,7 +69,7 @@ impl Descriptor {
             Operation::Transact { transaction, .. } => {
                 let mut options = transaction.steps.iter().filter_map(|step| match step {
                     Step::Put(_, _, options) => options.as_deref(),
-                    Step::Get(_) => None,
+                    Step::Get(_) | Step::Lifetime(_) => None,
                 });
                 options.find_map(|options| self.refusal_of_options(keyspace, options))
             }
@@ -99,7 +99,7 @@ impl Descriptor {
 }
 
 const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
-const EXPIRY: &str = "a causal, eventual or regional keyspace, such as `causal` in the demo";
+const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 
 fn refused(keyspace: &str, what: &str, needed: &str) -> Failure {

@@ -28,7 +28,7 @@ pub use levels::{KeyspaceLevels, Levels};
 mod metric;
 pub use metric::{Flow, Measured, Metric, Reading};
 mod operation;
-pub use operation::{Answer, Answered, Failure, Operation};
+pub use operation::{Answer, Answered, Failure, Lifetime, Operation};
 mod parameter;
 pub use parameter::{BadSetting, Given, Misfit, Parameter, ParameterLine, Setting, Settings, Value};
 mod plain;

@@ -1,6 +1,6 @@
 use crate::{
-    Computed, FirstOf, Key, Level, NotComputed, PutOptions, Receipt, Retimes, Siblings, Transaction, Unmet,
-    VersionId, Wanted,
+    Computed, FirstOf, Key, Level, Micros, NotComputed, PutOptions, Receipt, Retimes, Siblings, Transaction,
+    Unmet, VersionId, Wanted,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -219,6 +219,8 @@ pub enum Answer {
     NotComputed(NotComputed),
     /// To a read of versions: of each key, in order. `None`: the key has no value.
     Versions(Vec<Option<VersionId>>),
+    /// To a step of a transaction that asks when a value expires.
+    Lifetime(Lifetime),
     /// To a transaction: the answers to its steps, or `None` if one of its conditions did not hold.
     Transacted(Option<Vec<Answer>>),
     /// To a read of several keys: their values, in the order of the keys.
@@ -234,6 +236,28 @@ pub enum Answer {
     Count(u64),
     /// The operation was not carried out, or may not have been.
     Failed(Failure),
+}
+
+/// Until when a key has its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// It has none.
+    NoValue,
+    /// The value never expires.
+    Forever,
+    /// Until this time, in microseconds since 1970.
+    Until(Micros),
+}
+
+impl Lifetime {
+    /// That of a key, if it has a value, and that value expires at this time or never.
+    pub fn new(has_value: bool, until: Option<Micros>) -> Lifetime {
+        match (has_value, until) {
+            (false, _) => Lifetime::NoValue,
+            (true, None) => Lifetime::Forever,
+            (true, Some(until)) => Lifetime::Until(until),
+        }
+    }
 }
 
 /// An answer, and how fresh it provably was. Failures and whole-keyspace operations have no receipt.

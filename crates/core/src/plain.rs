@@ -2,9 +2,9 @@ use crate::compute::{Computed, NotComputed};
 use crate::frame::{put_record, take_record};
 use crate::put_options::PutOptionsRecord;
 use crate::{
-    Answer, BadFrame, BadLevel, BadToken, Failure, Hlc, Key, Level, Levels, Operation, Outcome, Protocol,
-    PutOptions, Receipt, ReplicaSet, ServerId, Session, SessionContext, SessionId, Siblings, SiteId,
-    Topology, Unmet, Vector, Version, VersionRecord, Wire,
+    Answer, BadFrame, BadLevel, BadToken, Failure, Hlc, Key, Level, Levels, Lifetime, Micros, Operation,
+    Outcome, Protocol, PutOptions, Receipt, ReplicaSet, ServerId, Session, SessionContext, SessionId,
+    Siblings, SiteId, Topology, Unmet, Vector, Version, VersionRecord, Wire,
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -50,6 +50,8 @@ pub enum PlainResponse {
     Replaced(Option<Bytes>),
     /// The write's condition did not hold, and it was not carried out: see [`Answer::Unmet`].
     Unmet(Box<Unmet>),
+    /// When the value expires: to a step of a transaction.
+    Lifetime(Lifetime),
     /// The write has computed its value.
     Computed(Computed),
     /// The write could not compute its value, and was not carried out: see [`Answer::NotComputed`].
@@ -91,6 +93,7 @@ impl From<PlainResponse> for Answer {
             PlainResponse::Written { existed } => Answer::Written { existed },
             PlainResponse::Replaced(value) => Answer::Replaced(value),
             PlainResponse::Unmet(unmet) => Answer::Unmet(unmet),
+            PlainResponse::Lifetime(lifetime) => Answer::Lifetime(lifetime),
             PlainResponse::Computed(computed) => Answer::Computed(computed),
             PlainResponse::NotComputed(why) => Answer::NotComputed(why),
             PlainResponse::Refused(why) => Answer::Failed(Failure::Unavailable(why)),
@@ -172,7 +175,7 @@ impl Wire for PlainRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ResponseRecord {
-    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     done: Option<Done>,
 }
 
@@ -200,6 +203,28 @@ enum Done {
     Length(u64),
     #[prost(enumeration = "NotComputed", tag = "11")]
     NotComputed(i32),
+    #[prost(message, tag = "12")]
+    Lifetime(LifetimeRecord),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct LifetimeRecord {
+    #[prost(bool, tag = "1")]
+    has_value: bool,
+    #[prost(uint64, optional, tag = "2")]
+    until: Option<u64>,
+}
+
+impl From<Lifetime> for LifetimeRecord {
+    fn from(lifetime: Lifetime) -> LifetimeRecord {
+        LifetimeRecord {
+            has_value: lifetime != Lifetime::NoValue,
+            until: match lifetime {
+                Lifetime::Until(until) => Some(until.0),
+                Lifetime::NoValue | Lifetime::Forever => None,
+            },
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -269,6 +294,7 @@ impl Wire for PlainResponse {
             PlainResponse::Computed(Computed::Number(number)) => Done::Number(number),
             PlainResponse::Computed(Computed::Length(len)) => Done::Length(len),
             PlainResponse::NotComputed(why) => Done::NotComputed(why.into()),
+            PlainResponse::Lifetime(lifetime) => Done::Lifetime(lifetime.into()),
         });
         put_record(&ResponseRecord { done }, out);
     }
@@ -299,6 +325,9 @@ impl Wire for PlainResponse {
                     ));
                 }
             },
+            Some(Done::Lifetime(record)) => {
+                PlainResponse::Lifetime(Lifetime::new(record.has_value, record.until.map(Micros)))
+            }
             None => return Err(BadFrame::new(WHAT, "none")),
         })
     }

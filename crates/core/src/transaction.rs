@@ -21,6 +21,8 @@ pub struct Transaction {
 pub enum Step {
     /// Reads a key.
     Get(Key),
+    /// Asks when the value of a key expires.
+    Lifetime(Key),
     /// Writes or deletes a key: its new value, or `None` to delete it; and the put's options. If a condition of the put does not hold, or its value cannot
     /// be computed, this step has no effect, and the others have theirs.
     Put(Key, Option<Bytes>, Option<Box<PutOptions>>),
@@ -30,7 +32,7 @@ impl Step {
     /// The key.
     pub fn key(&self) -> &Key {
         match self {
-            Step::Get(key) | Step::Put(key, ..) => key,
+            Step::Get(key) | Step::Lifetime(key) | Step::Put(key, ..) => key,
         }
     }
 }
@@ -47,7 +49,7 @@ impl Transaction {
 
     fn options(&self) -> impl Iterator<Item = &PutOptions> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Get(_) => None,
+            Step::Get(_) | Step::Lifetime(_) => None,
             Step::Put(_, _, options) => options.as_deref(),
         })
     }
@@ -105,6 +107,8 @@ struct StepRecord {
     value: Option<Bytes>,
     #[prost(message, optional, tag = "4")]
     options: Option<PutOptionsRecord>,
+    #[prost(bool, tag = "5")]
+    asks_lifetime: bool,
 }
 
 impl From<&Transaction> for TransactionRecord {
@@ -115,7 +119,7 @@ impl From<&Transaction> for TransactionRecord {
         };
         let step = |step: &Step| {
             let (value, options) = match step {
-                Step::Get(_) => (None, None),
+                Step::Get(_) | Step::Lifetime(_) => (None, None),
                 Step::Put(_, value, options) => (value.clone(), options.as_deref()),
             };
             StepRecord {
@@ -123,6 +127,7 @@ impl From<&Transaction> for TransactionRecord {
                 is_write: matches!(step, Step::Put(..)),
                 value,
                 options: options.map(PutOptionsRecord::from),
+                asks_lifetime: matches!(step, Step::Lifetime(_)),
             }
         };
         TransactionRecord {
@@ -149,6 +154,7 @@ impl TransactionRecord {
         let step = |record: StepRecord| {
             let key = Key(record.key);
             Ok(match record.is_write {
+                false if record.asks_lifetime => Step::Lifetime(key),
                 false => Step::Get(key),
                 true => {
                     let options = record.options.map(PutOptionsRecord::options).transpose()?;
@@ -194,6 +200,7 @@ mod tests {
             conditions: vec![(key("a"), Condition::Absent), (key("b"), Condition::Version(id))],
             steps: vec![
                 Step::Get(key("a")),
+                Step::Lifetime(key("d")),
                 Step::Put(key("b"), Some(Bytes::from_static(b"v")), None),
                 Step::Put(key("c"), None, Some(Box::new(options))),
             ],

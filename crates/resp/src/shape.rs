@@ -8,7 +8,7 @@ use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, context, glob, receipt, refusal::Refusal,
 };
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Computed, DoorId, Failure, Key, Micros, Receipt, Siblings};
+use turnbuckle_core::{Answer, Computed, DoorId, Failure, Key, Lifetime, Micros, Receipt, Siblings};
 
 /// The connection's settings for replies.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,8 @@ impl<'a> Style<'a> {
         let until = receipt.as_ref().and_then(|receipt| receipt.until);
         self.write(receipt, backend, writer, |writer| match (shape, answer) {
             (Shape::Remaining(remaining), Answer::Value(value)) => {
-                remaining.write(value.is_some(), until, backend.wall_time(), writer);
+                let lifetime = Lifetime::new(value.is_some(), until);
+                remaining.write(lifetime, backend.wall_time(), writer);
                 Ok(())
             }
             _ => shape.write(answer, self.limits, backend, writer),
@@ -155,13 +156,13 @@ pub(crate) struct Remaining {
 
 impl Remaining {
     /// Writes -2 without a value, -1 if the value never expires. Seconds are rounded as Redis rounds them: spans to the nearest second, times down.
-    fn write(self, has_value: bool, until: Option<Micros>, now: Micros, writer: &mut Writer<'_>) {
+    fn write(self, lifetime: Lifetime, now: Micros, writer: &mut Writer<'_>) {
         let micros = self.unit.micros_of_one();
-        writer.integer(match (has_value, until) {
-            (false, _) => -2,
-            (true, None) => -1,
-            (true, Some(until)) if self.is_time => integer(until.0 / micros),
-            (true, Some(until)) => {
+        writer.integer(match lifetime {
+            Lifetime::NoValue => -2,
+            Lifetime::Forever => -1,
+            Lifetime::Until(until) if self.is_time => integer(until.0 / micros),
+            Lifetime::Until(until) => {
                 // As Redis does, from milliseconds.
                 let millis = until.since(now).0 / 1_000;
                 integer(match self.unit {
@@ -234,6 +235,9 @@ impl Shape {
                 writer.integer(value.as_ref().map_or(0, |value| value.len() as i64));
             }
             (Shape::Part(part), Answer::Value(value)) => part.write(value.as_ref(), writer),
+            (Shape::Remaining(remaining), Answer::Lifetime(lifetime)) => {
+                remaining.write(*lifetime, backend.wall_time(), writer);
+            }
             (Shape::Kind, Answer::Value(value)) => {
                 writer.simple(if value.is_some() { "string" } else { "none" });
             }

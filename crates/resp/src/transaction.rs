@@ -43,6 +43,7 @@ impl Queue {
     pub(crate) fn reads(&self) -> usize {
         let read = |step: &&Step| match step {
             Step::Get(_) => true,
+            Step::Lifetime(_) => false,
             Step::Put(_, _, options) => options.as_ref().is_some_and(|options| options.returns_previous),
         };
         self.steps.iter().filter(read).count()
@@ -79,6 +80,7 @@ impl Queue {
         limits: &Limits,
     ) -> Result<(), Refusal> {
         let steps = match operation {
+            Operation::Get { key, .. } if matches!(shape, Shape::Remaining(_)) => vec![Step::Lifetime(key)],
             Operation::Get { key, .. } => vec![Step::Get(key)],
             Operation::Put {
                 key, value, options, ..

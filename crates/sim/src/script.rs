@@ -3,9 +3,9 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Basis, Compute, Computed, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key, Micros,
-    Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes, Session, Settings, SiteId, Step,
-    Transaction, Vector, VersionId, Wanted, Wish,
+    Answer, Basis, Compute, Computed, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key,
+    Lifetime, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes, Session,
+    Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
 
@@ -26,7 +26,7 @@ use turnbuckle_node::NodeId;
 ///   incr SITE KEY [NUMBER] | append SITE KEY VALUE
 ///                       computes a value from the one before it
 ///   multi SITE STEP.. [if=KEY:absent|present|LABEL,..]
-///                       a transaction; its steps are `get:KEY`, `put:KEY:VALUE`, `del:KEY`, `incr:KEY[:NUMBER]`, `append:KEY:VALUE`
+///                       a transaction; its steps are `get:KEY`, `ttl:KEY`, `put:KEY:VALUE`, `expire:KEY:TIME`, `del:KEY`, `incr:KEY[:NUMBER]`, `append:KEY:VALUE`
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
@@ -348,7 +348,7 @@ impl<S: Session> Script<S> {
         })
     }
 
-    /// A step of a transaction: `get:KEY`, `put:KEY:VALUE`, `del:KEY`, `incr:KEY`, `incr:KEY:NUMBER`, `append:KEY:VALUE`.
+    /// A step of a transaction: `get:KEY`, `ttl:KEY`, `put:KEY:VALUE`, `expire:KEY:TIME`, `del:KEY`, `incr:KEY`, `incr:KEY:NUMBER`, `append:KEY:VALUE`.
     fn step(word: &str) -> Result<Step, Box<dyn Error>> {
         let mut parts = word.splitn(3, ':');
         let (name, key, value) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -363,8 +363,17 @@ impl<S: Session> Script<S> {
         };
         Ok(match name {
             "get" => Step::Get(key),
+            "ttl" => Step::Lifetime(key),
             "put" => Step::Put(key, Some(bytes()), None),
             "del" => Step::Put(key, None, None),
+            "expire" => {
+                let options = PutOptions {
+                    expiry: Some(Expiry::After(value.unwrap_or_default().parse()?)),
+                    retimes: Some(Retimes::Any),
+                    ..PutOptions::default()
+                };
+                Step::Put(key, None, Some(Box::new(options)))
+            }
             "incr" => {
                 let more = value.unwrap_or("1").parse()?;
                 Step::Put(key, None, computing(Compute::Add(more)))
@@ -748,6 +757,9 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
         Answer::Computed(Computed::Number(number)) => text(Some(number)),
         Answer::Computed(Computed::Length(len)) => format!("{len} bytes"),
         Answer::NotComputed(why) => format!("not written: {why}"),
+        Answer::Lifetime(Lifetime::NoValue) => "nothing".to_string(),
+        Answer::Lifetime(Lifetime::Forever) => "never expires".to_string(),
+        Answer::Lifetime(Lifetime::Until(until)) => format!("until {}", until.since(BEGINNING)),
         Answer::Versions(versions) => format!("{} versions", versions.len()),
         Answer::Transacted(None) => "not carried out: a condition does not hold".to_string(),
         Answer::Transacted(Some(steps)) => {

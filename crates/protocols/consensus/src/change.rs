@@ -7,8 +7,9 @@ use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Change as Asked, Changed, Computed, Content, Hlc, Key, Label, Micros, NotComputed, PlainRequest,
-    PlainResponse, PutOptions, ReplicaId, ReplicaSet, Step, Unmet, Version, VersionId, VersionIdRecord,
+    Change as Asked, Changed, Computed, Content, Hlc, Key, Label, Lifetime, Micros, NotComputed,
+    PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet, Step, Unmet, Version, VersionId,
+    VersionIdRecord,
 };
 use turnbuckle_raft::OperationName;
 
@@ -94,6 +95,8 @@ enum Told {
     NotComputed = 5,
     /// The value, which is not changed.
     Read = 6,
+    /// When the value expires.
+    Lifetime = 7,
 }
 
 /// Carries steps out, one after the other: each finds what those before it have put.
@@ -144,6 +147,20 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
             ..Effect::default()
         };
         effect.note_found(found.as_ref());
+        self.effects.push(effect);
+    }
+
+    fn lifetime(&mut self, key: &Key) {
+        let found = self.found(key);
+        let (existed, _) = self.condition_on(found.as_ref());
+        let mut effect = Effect {
+            key: key.0.clone(),
+            told: Told::Lifetime.into(),
+            existed,
+            ..Effect::default()
+        };
+        effect.note_found(found.as_ref());
+        self.bytes += key.0.len();
         self.effects.push(effect);
     }
 
@@ -284,6 +301,7 @@ impl Change {
                 for step in transaction.steps.iter().filter(|_| !is_refused) {
                     match step {
                         Step::Get(key) => carrying.get(key),
+                        Step::Lifetime(key) => carrying.lifetime(key),
                         Step::Put(key, value, options) => {
                             carrying.put(key, value.as_ref(), options.as_deref());
                         }
@@ -450,6 +468,7 @@ impl Effect {
             Told::Length => PlainResponse::Computed(Computed::Length(self.length)),
             Told::NotComputed => PlainResponse::NotComputed(self.why()),
             Told::Read => PlainResponse::Value(previous()),
+            Told::Lifetime => PlainResponse::Lifetime(Lifetime::new(existed, self.until.map(Micros))),
         }
     }
 }
@@ -554,6 +573,7 @@ mod tests {
         let level = Level::Linearizable;
         Work::One(match step.clone() {
             Step::Get(key) => PlainRequest::Get(key, level),
+            Step::Lifetime(_) => unreachable!("only a step of a transaction asks for it"),
             Step::Put(key, value, options) => PlainRequest::Put(key, value, level, options),
         })
     }
@@ -699,6 +719,19 @@ mod tests {
         carry_out(&mut rows, &work, stamp(100));
         let content = &rows[&x].content;
         assert_eq!((content.until(), content.base()), (Some(Micros(110)), None));
+        let lifetime = || {
+            let (conditions, steps) = (Vec::new(), vec![Step::Lifetime(x.clone())]);
+            Work::Many(Box::new(Transaction { conditions, steps }))
+        };
+        let told = |lifetime| Some(vec![PlainResponse::Lifetime(lifetime)]);
+        assert_eq!(
+            carry_out(&mut rows.clone(), &lifetime(), stamp(109)),
+            told(Lifetime::Until(Micros(110)))
+        );
+        assert_eq!(
+            carry_out(&mut rows.clone(), &lifetime(), stamp(110)),
+            told(Lifetime::NoValue)
+        );
         // Of an earlier value, the result names the version that wrote it.
         carry_out(&mut rows, &alone_with("x", None, expire), stamp(105));
         let content = &rows[&x].content;

@@ -105,7 +105,7 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     Bug::new(
         "expires_by_own_clocks",
-        "a value that a session has seen expire is shown to it again, by a replica whose clock is behind",
+        "a value expires at one replica before it does at another one, and no order of the operations explains what clients see",
     ),
 ];
 

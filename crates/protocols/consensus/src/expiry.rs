@@ -14,6 +14,9 @@
 //!   x is                    1                        1     at 41: wait      none
 //! ```
 //!
+//! Each partition has a time of its own. So a session also keeps the newest time that it has seen anywhere, and names it in its requests. A replica goes by the later of this time and its own clock, to see whether a value has
+//! expired. What the session writes is stamped above this time.
+//!
 //! At `eventual`, which promises no order, a replica answers by its own clock.
 //!
 //! **In silence.** While a leader has values that expire, or deletes, and nobody writes, it proposes such an entry every ten seconds. So what has expired is forgotten, here and at the other replicas.
@@ -58,11 +61,11 @@ impl Dacian {
         Some(proposed)
     }
 
-    /// What a read at a level sees of a key's newest version.
-    pub(crate) fn reads(&self, cx: &Cx<'_>, level: Level, newest: &Version<Index>) -> Reads {
+    /// What a read at a level sees of a key's newest version. `above` is the newest time that its session has seen.
+    pub(crate) fn reads(&self, cx: &Cx<'_>, level: Level, above: Hlc, newest: &Version<Index>) -> Reads {
         // After a full copy a row may be newer than what is applied. Its answer tells so.
         let time = self.group.applied_until().max(newest.id.at);
-        let own = cx.read_time().max(time);
+        let own = cx.read_time().max(above).max(time);
         match newest.content.until() {
             _ if level == Level::Eventual || self.config.bugs.expires_by_own_clocks => Reads::At(own),
             Some(until) if Hlc::from_wall(until) <= own && Hlc::from_wall(until) > time => {
@@ -83,7 +86,7 @@ impl Dacian {
         let is_enough = |last: &LastProposed| last.stamped >= time && last.index > self.applied;
         let index = match self.last_proposed.filter(is_enough) {
             Some(last) => Some(last.index),
-            None => self.propose_time(cx),
+            None => self.propose_time(cx, time),
         };
         let Some(index) = index else {
             let why = "too many writes wait for a majority of the replicas".to_string();
@@ -94,8 +97,10 @@ impl Dacian {
         cx.wait(Line::Applied, index, deadline, id, request);
     }
 
-    /// Proposes an entry that has a timestamp and nothing else. Returns its index.
-    fn propose_time(&mut self, cx: &mut Cx<'_>) -> Option<u64> {
+    /// Proposes an entry that has a timestamp above this one, and nothing else. Returns its index.
+    fn propose_time(&mut self, cx: &mut Cx<'_>, above: Hlc) -> Option<u64> {
+        // A session may have seen it by a clock that is ahead of this one.
+        cx.observe(above);
         let stamped = cx.stamp();
         let proposed = self.propose(cx, stamped, Bytes::new())?;
         self.flush_soon(cx);
@@ -107,7 +112,7 @@ impl Dacian {
         let now = cx.now.monotonic;
         let is_silent = self.last_proposed.is_none_or(|last| now >= last.at + SILENCE);
         if is_silent && self.group.knows_committed() && cx.has_room() && cx.forgettable_keys() > 0 {
-            self.propose_time(cx);
+            self.propose_time(cx, Hlc::ZERO);
         }
     }
 }

@@ -232,7 +232,7 @@ impl Dacian {
         let level = request.work.level();
         let newest = request.work.keys().next().and_then(|key| cx.chain(key));
         let newest = newest.map(|chain| chain.newest());
-        let value = match newest.map(|newest| (newest, self.reads(cx, level, newest))) {
+        let value = match newest.map(|newest| (newest, self.reads(cx, level, request.above, newest))) {
             None => None,
             Some((newest, Reads::At(time))) => newest.content.at(time).cloned(),
             Some((_, Reads::AfterTime(time))) => return self.wait_for_time(cx, id, request, time),

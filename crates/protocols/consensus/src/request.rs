@@ -52,6 +52,8 @@ pub struct Request {
     pub by: OperationName,
     /// Of a read: the index that the answering replica must have applied. Of a write: the operation has no entry up to this index.
     pub index: u64,
+    /// The newest time that the session has seen: at levels that promise it something, a value that has expired by this time is not shown, and what is written is stamped above it.
+    pub above: Hlc,
     /// Whether the operation may have been carried out already.
     pub is_repeated: bool,
     /// Not sent: the read may be answered when its index is applied, because a leader has confirmed that this reflects everything that was acknowledged before it; and how.
@@ -100,6 +102,7 @@ impl Wire for Request {
         out.put_u64(self.by.session);
         out.put_u64(self.by.tag);
         out.put_u64(self.index);
+        out.put_u64(self.above.0);
         out.put_u8(u8::from(self.is_repeated));
         match &self.work {
             Work::One(request) => {
@@ -122,6 +125,7 @@ impl Wire for Request {
         if index > MAX_INDEX {
             return Err(bad("an index that no log has"));
         }
+        let above = Hlc(frame.try_get_u64().map_err(cut_short)?);
         let mut flag = || match frame.try_get_u8().map_err(cut_short)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -136,16 +140,18 @@ impl Wire for Request {
             work,
             by,
             index,
+            above,
             is_repeated,
             confirmed: None,
         })
     }
 
     fn newest(&self) -> Hlc {
-        match &self.work {
+        let of_work = match &self.work {
             Work::One(request) => request.newest(),
             Work::Many(transaction) => transaction.newest(),
-        }
+        };
+        of_work.max(self.above)
     }
 
     fn replicas(&self) -> ReplicaSet {

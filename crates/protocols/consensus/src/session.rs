@@ -14,9 +14,9 @@ use crate::request::{Outcome, Request, Response, Work};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, ConsensusProof, Failure, Key, Level, Levels, Micros, Operation, PlainRequest,
-    Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step, Topology,
-    Transaction,
+    Answer, BadFrame, BadToken, ConsensusProof, Failure, Hlc, Key, Level, Levels, Micros, Operation,
+    PlainRequest, Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step,
+    Topology, Transaction,
 };
 use turnbuckle_raft::asking::{self, Operations, Part, Timer, Wants};
 
@@ -86,6 +86,8 @@ pub struct DacianSession {
 /// What a session has seen, as indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Seen {
+    /// The newest time, of a version or of a value that has expired: see [`Request::above`].
+    time: Hlc,
     /// Of all keys of each partition.
     partitions: BTreeMap<u16, Indexes>,
     /// Of each key.
@@ -133,6 +135,18 @@ impl Seen {
             Level::ReadYourWrites => of_key().written,
             _ => 0,
         }
+    }
+
+    /// An answer shows that the time of its version has passed and, if its value has expired, when it did.
+    fn note_time(&mut self, answer: &Answer, receipt: &Receipt) {
+        let shows_nothing = match answer {
+            Answer::Value(value) => value.is_none(),
+            Answer::Unmet(unmet) => !unmet.has_value,
+            _ => false,
+        };
+        let expired = receipt.until.filter(|_| shows_nothing).map(Hlc::from_wall);
+        let stamped = receipt.version.map(|version| version.at);
+        self.time = self.time.max(stamped.max(expired).unwrap_or_default());
     }
 
     /// An operation on a key was carried out at an index.
@@ -189,6 +203,7 @@ impl Seen {
     }
 
     fn put(&self, out: &mut BytesMut) {
+        out.put_u64(self.time.0);
         out.put_u16(self.partitions.len() as u16);
         for (&partition, seen) in &self.partitions {
             out.put_u16(partition);
@@ -197,9 +212,14 @@ impl Seen {
         }
     }
 
-    fn take(mut from: Bytes) -> Result<BTreeMap<u16, Indexes>, BadFrame> {
+    /// The time, and the indexes of all keys of each partition.
+    fn take(mut from: Bytes) -> Result<(Hlc, BTreeMap<u16, Indexes>), BadFrame> {
         let bad = |found: &str| BadFrame::new("what a session of a consensus keyspace has seen", found);
         let mut partitions = BTreeMap::new();
+        let time = Hlc(from.try_get_u64().map_err(|_| bad("a part of it"))?);
+        if time > Hlc::LATEST {
+            return Err(bad("a time that no clock has"));
+        }
         for _ in 0..from.try_get_u16().map_err(|_| bad("a part of it"))? {
             let partition = from.try_get_u16().map_err(|_| bad("a part of it"))?;
             let mut index = || match from.try_get_u64() {
@@ -211,7 +231,7 @@ impl Seen {
             partitions.insert(partition, Indexes { read, written });
         }
         match from.is_empty() {
-            true => Ok(partitions),
+            true => Ok((time, partitions)),
             false => Err(bad("more")),
         }
     }
@@ -276,6 +296,11 @@ impl DacianSession {
             work,
             by,
             index,
+            above: if level == Level::Eventual {
+                Hlc::ZERO
+            } else {
+                self.seen.time
+            },
             is_repeated: part.is_doubtful,
             confirmed: None,
         };
@@ -300,6 +325,7 @@ impl DacianSession {
             return;
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
+        self.seen.note_time(&answer, &receipt);
         match (answer, &part.write) {
             (Answer::Value(value), None) => {
                 self.seen.note(partition, &part.key, index, false);
@@ -369,7 +395,9 @@ impl Session for DacianSession {
     }
 
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
-        for (partition, seen) in Seen::take(state)? {
+        let (time, partitions) = Seen::take(state)?;
+        self.seen.time = self.seen.time.max(time);
+        for (partition, seen) in partitions {
             self.seen.partitions.entry(partition).or_default().raise(seen);
             // It is not known what the other session has seen of which key.
             self.seen.others.entry(partition).or_default().raise(seen);

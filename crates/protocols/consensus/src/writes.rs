@@ -52,6 +52,7 @@ impl Dacian {
                 }
             }
         }
+        cx.observe(request.above);
         let stamp = VersionId {
             at: cx.stamp(),
             replica: cx.me.replica(),

@@ -158,13 +158,14 @@ fn every_planted_bug_is_found() {
         ("keeps_no_votes", linearizable, two, 1..=20),
         ("syncs_nothing", linearizable, two, 245..=252),
         ("copies_ahead", linearizable, two, 1..=20),
-        ("forgets_that_it_lost", linearizable, two, 125..=135),
-        ("changes_at_once", linearizable, Keys::Drawn, 3475..=3485),
+        ("forgets_that_it_lost", linearizable, two, 150..=160),
+        ("changes_at_once", linearizable, Keys::Drawn, 4885..=4895),
         ("drops_entries", linearizable, two, 1..=20),
         ("writes_twice", linearizable, two, 1..=30),
         ("forgets_proposed", linearizable, Keys::Drawn, 1..=10),
         ("stamps_at_arrival", bounded, two, 1..=50),
         ("ignores_seen", Level::PerKeyCausal, two, 1..=50),
+        ("expires_by_own_clocks", Level::PartitionSequential, two, 70..=80),
     ];
     let worlds = match asked.as_deref() {
         Some(bug) => vec![(bug, levels()[0], keys(), seeds())],

@@ -12,6 +12,7 @@ pub(super) const TTL: Spec = Spec {
     syntax: "key [AT level]",
     summary: "In how many seconds a key's value expires. -1: never. -2: it has none.",
     reads: Reads::Always,
+    in_transactions: true,
     run: |call| {
         run(
             call,

@@ -5,9 +5,9 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
-    Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Failure, Hlc, Key, KeyspaceLevels,
-    Level, Levels, Micros, Operation, PutOptions, Receipt, Replication, Route, ServerId, Siblings, SiteId,
-    Step, TokenHeader, Unmet, Vector, VersionId,
+    Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Expiry, Failure, Hlc, Key,
+    KeyspaceLevels, Level, Levels, Lifetime, Micros, Operation, PutOptions, Receipt, Replication, Route,
+    ServerId, Siblings, SiteId, Step, TokenHeader, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
@@ -240,10 +240,10 @@ impl World {
                 }
                 kept.insert(0, (version, value.as_deref().map(Bytes::copy_from_slice)));
                 let previous = self.untils.remove(&key);
-                let until = self
-                    .options
-                    .expiry
-                    .and_then(|expiry| expiry.deadline(NOW, previous));
+                // A computed value expires when the one before it would have.
+                let kept = computed.as_ref().map(|_| Expiry::Kept);
+                let expiry = self.options.expiry.or(kept);
+                let until = expiry.and_then(|expiry| expiry.deadline(NOW, previous));
                 receipt.until = until.filter(|_| value.is_some());
                 if let Some(until) = receipt.until {
                     self.untils.insert(key.compact(), until);
@@ -277,16 +277,22 @@ impl World {
                     let found = map.get(key);
                     condition.holds(found.is_some(), found.map(|(_, version)| *version))
                 });
-                let operation = |step: Step| match step {
-                    Step::Get(key) => Operation::get(key),
+                let mut answer = |step: Step| match step {
+                    Step::Get(key) => self.answered(keyspace, Operation::get(key)).0,
+                    Step::Lifetime(key) => {
+                        let (answer, receipt) = self.answered(keyspace, Operation::get(key));
+                        let has_value = answer != Answer::Value(None);
+                        let until = receipt.and_then(|receipt| receipt.until);
+                        Answer::Lifetime(Lifetime::new(has_value, until))
+                    }
                     Step::Put(key, value, options) => {
-                        Operation::put(key, value).with(options.map(|options| *options).unwrap_or_default())
+                        let options = options.map(|options| *options).unwrap_or_default();
+                        self.answered(keyspace, Operation::put(key, value).with(options))
+                            .0
                     }
                 };
                 let steps = transaction.steps.into_iter().filter(|_| hold);
-                let steps: Vec<Answer> = steps
-                    .map(|step| self.answered(keyspace, operation(step)).0)
-                    .collect();
+                let steps: Vec<Answer> = steps.map(&mut answer).collect();
                 Answer::Transacted(hold.then_some(steps))
             }
             Operation::Siblings { key, .. } => {
