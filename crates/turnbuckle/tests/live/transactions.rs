@@ -152,3 +152,49 @@ fn ids_are_unique_while_leaders_are_killed() {
         all.len()
     );
 }
+
+/// `SET lock holder NX PX millis`, as clients take locks. Repeats it while no leader is reached.
+fn takes_lock(connection: &mut Connection, holder: &str, millis: u64) -> bool {
+    let mut take = redis::cmd("SET");
+    take.arg("lock").arg(holder).arg("NX").arg("PX").arg(millis);
+    loop {
+        match take.query::<Option<String>>(connection) {
+            Ok(taken) => return taken.is_some(),
+            Err(error) if error.code() == Some("UNAVAILABLE") => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_held_until_it_expires_whoever_leads() {
+    let mut cluster = started();
+    assert!(takes_lock(&mut connect(&cluster, 0), "ann", 600_000));
+    for round in 0..3 {
+        cluster.kill(round);
+        let other = (round + 1) % 3;
+        assert!(!takes_lock(&mut connect(&cluster, other), "bob", 1));
+        cluster.start_node(round);
+    }
+    let mut first = connect(&cluster, 0);
+    // The rest of its time is over soon. Nobody writes meanwhile, and the clocks of the replicas differ.
+    let changed: i64 = redis::cmd("PEXPIRE")
+        .arg("lock")
+        .arg(1)
+        .query(&mut first)
+        .expect("an answer");
+    assert_eq!(changed, 1);
+    for node in 0..3 {
+        let mut connection = connect(&cluster, node);
+        let gone = |connection: &mut Connection| {
+            let mut get = redis::cmd("GET");
+            get.arg("lock").arg("AT").arg("partition-sequential");
+            let holder: Option<String> = get.query(connection).expect("an answer");
+            holder.is_none()
+        };
+        while !gone(&mut connection) {}
+        assert!(gone(&mut connection), "it does not come back");
+    }
+    assert!(takes_lock(&mut connect(&cluster, 2), "bob", 600_000));
+    assert!(!takes_lock(&mut first, "ann", 1));
+}
