@@ -28,7 +28,7 @@
 //! Requests that change something need a token, or come over a loopback connection; and no request may come from a foreign web page: see [`Guard`].
 //!
 //! **Caveats.** Everybody who reaches the address can read: give it an address that only operators and monitoring can reach.
-use crate::{metrics::Metrics, status::Status, wan::WanMatrix};
+use crate::{metrics::Metrics, status::Status, tls::Tls, wan::WanMatrix};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -95,6 +95,8 @@ pub struct Admin {
     pub others: Arc<Others>,
     /// Which requests are answered.
     pub guard: Arc<Guard>,
+    /// Certificates, if the node has any.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl fmt::Debug for Admin {

@@ -6,6 +6,11 @@
 //! admin_token_file = "ops.token"   # optional; or admin_token = "...": lets operators change things through the admin address
 //! admin_hosts = ["ops.example"]    # optional: further host names of the admin addresses
 //!
+//! [tls]                            # optional; see `tls`
+//! certificate = "tls/{node}.crt"
+//! key = "tls/{node}.key"
+//! authority = "tls/authority.crt"
+//!
 //! [[site]]                         # in their order, which must stay: a new site goes to the end
 //! name = "a"
 //!
@@ -48,6 +53,7 @@ use turnbuckle_document::{Document, WrongFile};
 use turnbuckle_node::{KeyspaceTerms, Placement};
 use turnbuckle_protocols::KnownProtocol;
 
+pub use crate::tls::{ClientTls, TlsConfig};
 use crate::{admin::AdminToken, wan::WanDelays};
 
 mod address;
@@ -85,6 +91,8 @@ pub struct ClusterConfig {
     pub cluster_mode: bool,
     /// The delays between sites at the start.
     pub wan: WanDelays,
+    /// Certificates, and which connections they protect. `None`: no connection is protected.
+    pub tls: Option<TlsConfig>,
     /// Host names by which the admin HTTP may be addressed, beside those of the nodes' addresses.
     admin_hosts: Vec<String>,
     /// The names of the sites, in the file's order.

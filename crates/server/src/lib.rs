@@ -28,5 +28,7 @@ pub use run::{IdentityError, OpenAnewError, Running, StartError, StartOptions, s
 mod seldom;
 pub mod status;
 mod test_faults;
+mod tls;
 pub use test_faults::{BadTestFaults, TestFaults};
+pub use tls::{Tls, TlsAuthority, TlsError};
 pub mod wan;

@@ -17,6 +17,7 @@ mod strangers;
 use crate::config::NodeId;
 use crate::{
     run::Host,
+    tls::{self, Link},
     wan::{DelayLine, Full},
 };
 use bytes::{Buf, Bytes, BytesMut};
@@ -26,11 +27,8 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 pub(crate) use strangers::StrangerCounts;
 use strangers::{Complaints, Place, Strangers};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
     time::{Instant, sleep, timeout},
 };
 use turnbuckle_core::Micros;
@@ -62,9 +60,19 @@ const TWICE_TIME: Duration = Duration::from_secs(15);
 
 /// Runs the links of a node, on its first event loop, until the node stops.
 pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
+    tokio::task::spawn_local(look_at_certificates(Arc::clone(host)));
     tokio::task::spawn_local(accept_all(Arc::clone(host), listener));
     for peer in host.peers().filter(|&peer| host.id < peer) {
         tokio::task::spawn_local(dial_for_ever(Arc::clone(host), peer));
+    }
+}
+
+async fn look_at_certificates(host: Arc<Host>) {
+    if let Some(tls) = &host.tls {
+        loop {
+            sleep(tls::LOOK_EVERY).await;
+            tls.look();
+        }
     }
 }
 
@@ -109,15 +117,25 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
     }
 }
 
-async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Result<(), HandshakeError> {
+async fn accept_one(host: &Arc<Host>, stream: TcpStream, place: Place) -> Result<(), HandshakeError> {
     stream.set_nodelay(true)?;
     let mut claimed = None;
     let another_run = |name: &str, run| {
         let peer = host.peer_named(name)?;
         host.another_run(peer, run, DEAD_AFTER)
     };
+    let accepting = async {
+        let mut link = match &host.tls {
+            Some(tls) => tls.accept(stream).await?,
+            None => Link::Plain(stream),
+        };
+        let accepted = handshake::accept(&mut link, &host.identity, host.nonce(), another_run, &mut claimed);
+        let met = accepted.await?;
+        link.check_name(&met.node).map_err(HandshakeError::Tls)?;
+        Ok::<_, HandshakeError>((link, met))
+    };
     let accepted = tokio::select! {
-        accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), another_run, &mut claimed) => Some(accepted),
+        accepted = accepting => Some(accepted),
         () = place.evicted() => None,
     };
     drop(place);
@@ -141,7 +159,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
             false => host.note_link(peer, &why),
         }
     }
-    let met = accepted?;
+    let (link, met) = accepted?;
     let Some(peer) = host.peer_named(&met.node).filter(|&peer| peer < host.id) else {
         let found = handshake::quoted(&met.node);
         return Err(HandshakeError::Peer(format!(
@@ -152,7 +170,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
     if host.is_cut(peer) || host.another_run(peer, met.run, DEAD_AFTER).is_some() {
         return Ok(());
     }
-    serve(host, peer, stream, met).await;
+    serve(host, peer, link, met).await;
     Ok(())
 }
 
@@ -174,9 +192,9 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
             continue;
         }
         match dial(&host, peer).await {
-            Ok((stream, met)) => {
+            Ok((link, met)) => {
                 (pause, said, twice) = (FIRST_PAUSE, String::new(), None);
-                serve(&host, peer, stream, met).await;
+                serve(&host, peer, link, met).await;
             }
             Err(error) => {
                 let why = error.to_string();
@@ -208,23 +226,27 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
     }
 }
 
-async fn dial(host: &Host, peer: NodeId) -> Result<(TcpStream, Met), HandshakeError> {
+async fn dial(host: &Host, peer: NodeId) -> Result<(Link, Met), HandshakeError> {
     let connecting = TcpStream::connect(host.peer_address(peer));
-    let mut stream = timeout(CONNECT_TIME, connecting)
+    let stream = timeout(CONNECT_TIME, connecting)
         .await
         .map_err(|_| HandshakeError::NotConnected(CONNECT_TIME))??;
     stream.set_nodelay(true)?;
-    let dialled = handshake::dial(&mut stream, &host.identity, host.node_name(peer), host.nonce());
+    let mut link = match &host.tls {
+        Some(tls) => tls.connect(stream, host.node_name(peer)).await?,
+        None => Link::Plain(stream),
+    };
+    let dialled = handshake::dial(&mut link, &host.identity, host.node_name(peer), host.nonce());
     let met = dialled.await?;
-    Ok((stream, met))
+    Ok((link, met))
 }
 
 /// Serves a link until it ends.
-async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, met: Met) {
+async fn serve(host: &Arc<Host>, peer: NodeId, link: Link, met: Met) {
     // A newer connection of a peer ends an older one: the peer has given up the older one.
     let life = host.begin_link(peer, &met).await;
     let agreement = met.agreement;
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = link.into_split();
     let differs = agreement.to_string();
     host.node.link_up(host.clock.now(), peer, agreement);
     host.ring_first_loop();
@@ -258,7 +280,7 @@ async fn cut(host: &Host, peer: NodeId) {
 }
 
 /// Handles frames until something is wrong. Returns what is wrong.
-async fn read(host: &Host, peer: NodeId, mut reader: OwnedReadHalf) -> String {
+async fn read(host: &Host, peer: NodeId, mut reader: impl AsyncRead + Unpin) -> String {
     let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
     loop {
         while !host.node.wants_frames() {
@@ -308,7 +330,7 @@ fn take_frames(host: &Host, peer: NodeId, buffer: &mut BytesMut) -> Result<(), S
 }
 
 /// Sends what the node has for the peer until the connection breaks. Returns why it broke.
-async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String {
+async fn write(host: &Host, peer: NodeId, mut writer: impl AsyncWrite + Unpin) -> String {
     let bell = host.wakes.of_link(peer);
     let at_once = host.wakes.of_link_at_once(peer);
     let mut line = DelayLine::new(host.config.limits.max_link_backlog_bytes as usize, host.draw());
@@ -342,7 +364,7 @@ async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String 
             }
         }
         while let Some(chunk) = line.pop_due(host.clock.now().monotonic) {
-            if let Err(error) = writer.write_all(&chunk).await {
+            if let Err(error) = write_through(&mut writer, &chunk).await {
                 return error.to_string();
             }
             host.link_sent(peer, chunk.len(), line.held_bytes());
@@ -362,13 +384,19 @@ async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String 
             () = sleep(next.unwrap_or(ALIVE_EVERY)) => {
                 more |= is_gathering;
                 if next.is_none()
-                    && let Err(error) = writer.write_all(&0_u32.to_be_bytes()).await
+                    && let Err(error) = write_through(&mut writer, &0_u32.to_be_bytes()).await
                 {
                     return error.to_string();
                 }
             }
         }
     }
+}
+
+/// Writes bytes. TLS may keep some of them until it is flushed.
+async fn write_through(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    writer.write_all(bytes).await?;
+    writer.flush().await
 }
 
 /// While the node is overloaded, how often a link checks whether it may be read from again.

@@ -12,6 +12,7 @@ mod identity;
 pub use identity::IdentityError;
 mod input;
 mod line;
+mod socket;
 mod wakes;
 mod workers;
 
@@ -21,10 +22,12 @@ use crate::{
     admin::ask_others,
     config::{ClusterConfig, NodeId},
     peer,
+    tls::TlsError,
     wan::WanMatrix,
 };
 use client::Client;
 use event_loop::EventLoop;
+use socket::Socket;
 use std::{
     io,
     net::{TcpListener, ToSocketAddrs},
@@ -92,6 +95,9 @@ pub enum StartError {
         /// What the operator should do.
         advice: &'static str,
     },
+    /// The certificates cannot be used.
+    #[error("[tls]: {0}")]
+    Tls(#[from] TlsError),
     /// The system provides no thread, runtime, socket or random numbers.
     #[error("the operating system refused: {0}")]
     System(#[from] io::Error),
@@ -291,6 +297,7 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
         };
         if !host.admit_client() {
             event_loop.recorder.borrow_mut().client_refused();
+            // With TLS, the client cannot read that.
             let _ = socket.try_write(b"-ERR max number of clients reached\r\n");
             continue;
         }
@@ -304,6 +311,18 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
                 .unwrap_or_default(),
             keyspace: host.default_keyspace().to_string(),
             limits: host.resp_limits(),
+        };
+        let protected = host.tls.as_ref().and_then(|tls| tls.for_clients());
+        let socket = match protected {
+            None => Socket::plain(socket),
+            Some(config) => match Socket::protected(socket, config) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    tracing::warn!(node = host.name, "a connection cannot be protected: {error}");
+                    host.client_left();
+                    continue;
+                }
+            },
         };
         let charge = host.client_memory.open(greeting.id, &event_loop.served);
         let now = event_loop.now().monotonic;

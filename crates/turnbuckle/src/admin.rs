@@ -2,22 +2,46 @@
 use crate::failure::{Failure, environment, usage};
 use clap::Args;
 use std::{io, path::PathBuf, time::Duration};
-use turnbuckle_server::admin::{AdminClient, AdminClientError, AdminToken};
+use turnbuckle_server::{
+    TlsAuthority, TlsError,
+    admin::{AdminClient, AdminClientError, AdminToken},
+};
 
 /// How long a node may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// What lets a command change something.
+/// What a command needs beside the address of an admin HTTP.
 #[derive(Debug, Args)]
-pub(crate) struct Token {
+pub(crate) struct Access {
     /// A file with the token that changes need, if the cluster's configuration has one (`admin_token_file`).
     #[arg(long, value_name = "PATH", env = "TURNBUCKLE_ADMIN_TOKEN_FILE", global = true)]
     token_file: Option<PathBuf>,
+    /// If the admin addresses are HTTPS: a file with the certificate of the authority that has signed the nodes' certificates.
+    #[arg(long, value_name = "PATH", env = "TURNBUCKLE_AUTHORITY_FILE", global = true)]
+    authority_file: Option<PathBuf>,
 }
 
-impl Token {
-    /// The token, if there is one.
-    pub(crate) fn read(&self) -> Result<Option<AdminToken>, Failure> {
+/// What its files have.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    token: Option<AdminToken>,
+    authority: Option<TlsAuthority>,
+}
+
+impl Access {
+    /// Reads the files.
+    pub(crate) fn open(&self) -> Result<Opened, Failure> {
+        let authority = self.authority_file.as_deref().map(TlsAuthority::read).transpose();
+        Ok(Opened {
+            token: self.token()?,
+            authority: authority.map_err(|error| match error {
+                TlsError::Unreadable { .. } => environment(&error),
+                _ => usage(&error),
+            })?,
+        })
+    }
+
+    fn token(&self) -> Result<Option<AdminToken>, Failure> {
         let read = |file: &PathBuf| {
             AdminToken::read(file).map_err(|error| {
                 let why = format!("the token file {}: {error}", file.display());
@@ -32,8 +56,9 @@ impl Token {
 }
 
 /// A client of the node whose admin HTTP is at `address`.
-pub(crate) fn client(address: &str, token: Option<&AdminToken>) -> AdminClient {
-    AdminClient::new(address, ANSWER_TIME).with_token(token.cloned())
+pub(crate) fn client(address: &str, access: &Opened) -> AdminClient {
+    let client = AdminClient::new(address, ANSWER_TIME).with_token(access.token.clone());
+    client.with_authority(access.authority.clone(), None)
 }
 
 /// A refused request is wrong usage, except for one that took too long.

@@ -2,7 +2,7 @@
 //!
 //! What is asked for takes time: a leader hands over when the next one has everything, and a new voter first takes everything. So the command asks again every 200 ms, and looks at what the nodes
 //! know, until that is what was wanted.
-use crate::admin::{Token, client, failure};
+use crate::admin::{Access, client, failure};
 use crate::bench::parse_duration;
 use crate::failure::{Failure, environment, say, tell, usage};
 use clap::{Args, Subcommand};
@@ -38,7 +38,7 @@ pub struct Cluster {
     )]
     admin: Vec<String>,
     #[command(flatten)]
-    token: Token,
+    access: Access,
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -121,11 +121,8 @@ struct Patience {
 }
 
 pub fn run(options: &Cluster) -> Result<(), Failure> {
-    let token = options.token.read()?;
-    let nodes = options
-        .admin
-        .iter()
-        .map(|address| client(address, token.as_ref()));
+    let access = options.access.open()?;
+    let nodes = options.admin.iter().map(|address| client(address, &access));
     let nodes: Vec<AdminClient> = nodes.collect();
     match &options.action {
         Action::Status => {

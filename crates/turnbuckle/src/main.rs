@@ -3,6 +3,7 @@
 mod admin;
 mod allocator;
 mod bench;
+mod certificates;
 mod check;
 mod cluster;
 mod connection;
@@ -37,6 +38,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Certificates(certificates::Certificates),
     Check(check::Check),
     Cluster(cluster::Cluster),
     Completions(manual::Completions),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let level = match cli.command {
         Command::Start(_) => "info",
         Command::Bench(_)
+        | Command::Certificates(_)
         | Command::Check(_)
         | Command::Cluster(_)
         | Command::Completions(_)
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
     }
     let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Certificates(options) => certificates::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Cluster(options) => cluster::run(&options),
         Command::Completions(options) => manual::write_completions(&options, Cli::command()),

@@ -1,5 +1,5 @@
 //! `turnbuckle wan`: delays and cuts between the sites of a running cluster.
-use crate::admin::{Token, client, failure};
+use crate::admin::{Access, client, failure};
 use crate::failure::{Failure, environment, say};
 use clap::{Args, Subcommand};
 use turnbuckle_server::admin::{LinkName, SetDelay, WanView};
@@ -24,7 +24,7 @@ pub struct Wan {
     )]
     admin: String,
     #[command(flatten)]
-    token: Token,
+    access: Access,
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -66,7 +66,7 @@ enum Action {
 }
 
 pub fn run(options: &Wan) -> Result<(), Failure> {
-    let client = client(&options.admin, options.token.read()?.as_ref());
+    let client = client(&options.admin, &options.access.open()?);
     let view = match &options.action {
         Action::Show => client.wan(),
         Action::Set {

@@ -1,7 +1,7 @@
 //! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, with one connection per request, and with only the HTTP that our own
-//! server speaks. A library would add pools, redirects, TLS and cookies for a few requests.
+//! server speaks. A library would add pools, redirects and cookies for a few requests.
 use super::{AdminToken, Asked, ChangeMembers, Lead, LinkName, SetDelay, WanLink, WanView};
-use crate::status::Status;
+use crate::{status::Status, tls::TlsAuthority};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     io::{self, Read, Write},
@@ -19,6 +19,8 @@ pub struct AdminClient {
     address: String,
     max_time: Duration,
     token: Option<AdminToken>,
+    /// If the admin HTTP is HTTPS: who has signed its certificate, and the name that the certificate is for.
+    authority: Option<(TlsAuthority, String)>,
 }
 
 /// Why a request was not answered as expected.
@@ -61,6 +63,7 @@ impl AdminClient {
             address: address.into(),
             max_time,
             token: None,
+            authority: None,
         }
     }
 
@@ -68,6 +71,18 @@ impl AdminClient {
     #[must_use]
     pub fn with_token(self, token: Option<AdminToken>) -> AdminClient {
         AdminClient { token, ..self }
+    }
+
+    /// The same client, over HTTPS if there is an authority. The node's certificate must be for this name or, without one, for the host of the address.
+    #[must_use]
+    pub fn with_authority(self, authority: Option<TlsAuthority>, name: Option<&str>) -> AdminClient {
+        let host = self
+            .address
+            .rsplit_once(':')
+            .map_or(&self.address[..], |(host, _)| host);
+        let name = name.unwrap_or_else(|| host.trim_matches(['[', ']'])).to_string();
+        let authority = authority.map(|authority| (authority, name));
+        AdminClient { authority, ..self }
     }
 
     /// Returns the WAN matrix: delays and cuts.
@@ -220,25 +235,13 @@ impl AdminClient {
     /// Sends a message and reads until the other side closes the connection, all before the deadline.
     fn exchange(&self, message: &[u8]) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + self.max_time;
-        let mut stream = connect(&self.address, deadline)?;
-        stream.set_write_timeout(Some(left(deadline)?))?;
-        stream.write_all(message).map_err(plain_timeout)?;
-        let mut answer = Vec::new();
-        let mut buffer = [0; 16 * 1024];
-        loop {
-            stream.set_read_timeout(Some(left(deadline)?))?;
-            match stream.read(&mut buffer) {
-                Ok(0) => return Ok(answer),
-                Ok(n) => answer.extend_from_slice(&buffer[..n]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(plain_timeout(error)),
-            }
-            if answer.len() > MAX_BYTES {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "the answer does not end",
-                ));
-            }
+        let stream = InTime {
+            stream: connect(&self.address, deadline)?,
+            deadline,
+        };
+        match &self.authority {
+            None => exchange(stream, message),
+            Some((authority, name)) => exchange(authority.protect(stream, name)?, message),
         }
     }
 
@@ -247,6 +250,53 @@ impl AdminClient {
             address: self.address.clone(),
             found: found.into(),
         }
+    }
+}
+
+fn exchange(mut stream: impl Read + Write, message: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(message).map_err(plain_timeout)?;
+    stream.flush().map_err(plain_timeout)?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match stream.read(&mut buffer) {
+            // Whether the answer is whole is seen by its length.
+            Ok(0) => return Ok(answer),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(answer),
+            Ok(n) => answer.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(plain_timeout(error)),
+        }
+        if answer.len() > MAX_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the answer does not end",
+            ));
+        }
+    }
+}
+
+/// A connection, each of whose reads and writes ends at the deadline.
+struct InTime {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Read for InTime {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for InTime {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(left(self.deadline)?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 

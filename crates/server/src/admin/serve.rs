@@ -1,4 +1,5 @@
 use super::{Admin, guard::Ends, route};
+use crate::tls::{Link, Tls};
 use axum::Router;
 use hyper::{
     server::conn::http1,
@@ -60,7 +61,8 @@ impl AdminServer {
     pub fn start(listener: TcpListener, admin: Admin) -> io::Result<AdminServer> {
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
-        let accepting = tokio::spawn(accept(listener, route::router(admin), stopped));
+        let tls = admin.tls.clone();
+        let accepting = tokio::spawn(accept(listener, tls, route::router(admin), stopped));
         Ok(AdminServer {
             address,
             stop,
@@ -88,7 +90,12 @@ impl Drop for AdminServer {
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    stopped: watch::Receiver<bool>,
+) {
     let mut places = Places::default();
     let mut connections = JoinSet::new();
     loop {
@@ -101,7 +108,7 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
                 Ok((stream, from)) => {
                     places.make_room();
                     let heard = places.clock.stamp();
-                    let serve = serve(stream, from, router.clone(), Arc::clone(&heard), places.clock.clone(), stopped.clone());
+                    let serve = serve(stream, from, tls.clone(), router.clone(), Arc::clone(&heard), places.clock.clone(), stopped.clone());
                     let end = connections.spawn(serve);
                     places.taken.push((heard, end));
                 }
@@ -161,6 +168,7 @@ async fn told_to_stop(stopped: &watch::Receiver<bool>) {
 async fn serve(
     stream: TcpStream,
     from: SocketAddr,
+    tls: Option<Arc<Tls>>,
     router: Router,
     heard: Arc<AtomicU64>,
     clock: Order,
@@ -172,6 +180,16 @@ async fn serve(
     // If the connection is broken already, its local address is unknown, and it is not served.
     let Ok(to) = stream.local_addr() else {
         return;
+    };
+    let stream = match &tls {
+        None => Link::Plain(stream),
+        Some(tls) => match tls.accept_admin(stream).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "an admin connection is not protected");
+                return;
+            }
+        },
     };
     let service = service_fn(move |mut request: hyper::Request<_>| {
         request.extensions_mut().insert(Ends { from, to });

@@ -8,6 +8,7 @@
 //! The message is the whole matrix with the time of each change, so it does not matter how often or in which order it is sent. Admin HTTP is not
 //! subject to the matrix: a site that is cut off still hears that the cut has ended.
 use super::{Admin, AdminClient, AdminClientError, AdminToken, WanLink, WanView};
+use crate::tls::Tls;
 use crate::wan::{LinkDelay, LinkState, WanMatrix};
 use std::{
     collections::BTreeMap,
@@ -38,19 +39,26 @@ struct Other {
     address: String,
     /// The token of the cluster's nodes.
     token: AdminToken,
+    /// Certificates, if this node has any.
+    tls: Option<Arc<Tls>>,
     /// It has to be told a change, and is told again until it answers.
     is_owed: AtomicBool,
 }
 
 impl Others {
-    /// The nodes by id, name and address of their admin HTTP, and the token by which nodes of the cluster know each other.
-    pub fn new(token: &AdminToken, nodes: impl IntoIterator<Item = (NodeId, String, String)>) -> Others {
+    /// The nodes by id, name and address of their admin HTTP, and the token by which nodes of the cluster know each other. `tls`: the certificates of this node.
+    pub fn new(
+        token: &AdminToken,
+        tls: Option<&Arc<Tls>>,
+        nodes: impl IntoIterator<Item = (NodeId, String, String)>,
+    ) -> Others {
         let others = nodes.into_iter().map(|(id, name, address)| {
             Arc::new(Other {
                 id,
                 name,
                 address,
                 token: token.clone(),
+                tls: tls.cloned(),
                 is_owed: AtomicBool::new(false),
             })
         });
@@ -66,7 +74,8 @@ impl Others {
 
 impl Other {
     fn client(&self) -> AdminClient {
-        AdminClient::new(self.address.clone(), ANSWER_TIME)
+        let authority = self.tls.as_ref().and_then(|tls| tls.authority());
+        AdminClient::new(self.address.clone(), ANSWER_TIME).with_authority(authority, Some(&self.name))
     }
 
     fn tell(&self, links: &Vec<WanLink>) -> Result<(), AdminClientError> {

@@ -64,6 +64,7 @@ async fn world() -> World {
         wan,
         others: Arc::default(),
         guard: Arc::new(Guard::new("a1", &secret(), None, [])),
+        tls: None,
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = AdminServer::start(listener, admin.clone()).unwrap();
@@ -74,7 +75,7 @@ async fn world() -> World {
 async fn two_processes() -> (World, World) {
     let (mut one, other) = (world().await, world().await);
     let node = (NodeId(1), "b1".to_string(), other.server.address().to_string());
-    one.admin.others = Arc::new(Others::new(&of_nodes(), [node]));
+    one.admin.others = Arc::new(Others::new(&of_nodes(), None, [node]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
     (one, other)
@@ -244,7 +245,7 @@ async fn a_node_that_starts_asks_what_was_changed() {
         (NodeId(2), "a1".to_string(), one.server.address().to_string()),
     ];
     let wan = late.admin.wan.clone();
-    tokio::task::spawn_blocking(move || ask_others(&Others::new(&of_nodes(), nodes), &wan))
+    tokio::task::spawn_blocking(move || ask_others(&Others::new(&of_nodes(), None, nodes), &wan))
         .await
         .unwrap();
     assert!(late.link(0, 1).cut && late.link(1, 0).cut);
@@ -260,7 +261,7 @@ async fn a_node_that_was_not_reached_is_told_again() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let node = (NodeId(1), "b1".to_string(), address.to_string());
-    one.admin.others = Arc::new(Others::new(&of_nodes(), [node]));
+    one.admin.others = Arc::new(Others::new(&of_nodes(), None, [node]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
     let (_, view) = one.ask("POST", "/wan/heal", "").await;
@@ -455,7 +456,7 @@ async fn with_a_token_it_is_needed_and_nodes_have_their_own() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     other.server = AdminServer::start(listener, other.admin.clone()).unwrap();
     let node = (NodeId(1), "b1".to_string(), other.server.address().to_string());
-    one.admin.others = Arc::new(Others::new(&of_nodes(), [node]));
+    one.admin.others = Arc::new(Others::new(&of_nodes(), None, [node]));
     one.admin.guard = guard();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     one.server = AdminServer::start(listener, one.admin.clone()).unwrap();

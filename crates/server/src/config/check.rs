@@ -1,13 +1,14 @@
 //! Checks what fields of a file are together. Each function takes a piece of the file. It returns the checked piece, or what is wrong with it and
 //! where.
 use super::{
-    ClusterConfig, KeyspaceEntry, KeyspaceId, Limits, NodeEntry, NodeId,
+    ClientTls, ClusterConfig, KeyspaceEntry, KeyspaceId, Limits, NodeEntry, NodeId,
     limits::LimitsTable,
     read::read_bounded,
-    tables::{ClusterTable, KeyspaceTable, NodeTable, SecretText, SiteTable},
+    tables::{ClusterTable, KeyspaceTable, NodeTable, SecretText, SiteTable, TlsTable},
     wan::check_wan,
 };
 use crate::admin::AdminToken;
+use crate::tls::TlsConfig;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
@@ -47,12 +48,25 @@ pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<Clu
             .map_or_else(|| Ok(Limits::default()), check_limits)?,
         cluster_mode: table.cluster_mode.as_ref().is_none_or(|mode| *mode.get_ref()),
         wan: check_wan(document, &table.wan, &sites)?,
+        tls: table.tls.as_ref().map(|tls| check_tls(document, tls)),
         sites,
         nodes,
         nodes_of_site,
         keyspaces,
         default_keyspace,
     })
+}
+
+/// Whether the files can be used depends on the node, and is checked when it starts.
+fn check_tls(document: &Document<'_>, table: &TlsTable) -> TlsConfig {
+    TlsConfig {
+        certificate: resolve(document, table.certificate.text()),
+        key: resolve(document, table.key.text()),
+        authority: resolve(document, table.authority.text()),
+        links: table.links.unwrap_or(true),
+        clients: table.clients.as_ref().map_or(ClientTls::Tls, |clients| **clients),
+        admin: table.admin.unwrap_or(true),
+    }
 }
 
 fn check_secret(document: &Document<'_>, table: &ClusterTable) -> Result<ClusterSecret, Misplaced> {

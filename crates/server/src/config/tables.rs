@@ -1,5 +1,7 @@
 //! The file's shape: which fields each table has, and what each field must be by itself. What depends on other fields is checked in `check.rs`.
-use super::{Address, Durability, HostName, MAX_DB, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
+use super::{
+    Address, ClientTls, Durability, HostName, MAX_DB, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable,
+};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
 use toml::{Spanned, Value};
@@ -17,6 +19,7 @@ pub(super) struct ClusterTable {
     #[serde(default)]
     pub(super) admin_hosts: Vec<Word<HostName>>,
     pub(super) cluster_mode: Option<Spanned<bool>>,
+    pub(super) tls: Option<TlsTable>,
     #[serde(default)]
     pub(super) site: Vec<Spanned<SiteTable>>,
     #[serde(default)]
@@ -26,6 +29,17 @@ pub(super) struct ClusterTable {
     pub(super) limits: Option<Spanned<LimitsTable>>,
     #[serde(default)]
     pub(super) wan: WanTable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsTable {
+    pub(super) certificate: Word<String>,
+    pub(super) key: Word<String>,
+    pub(super) authority: Word<String>,
+    pub(super) links: Option<bool>,
+    pub(super) clients: Option<Word<ClientTls>>,
+    pub(super) admin: Option<bool>,
 }
 
 #[derive(Deserialize)]

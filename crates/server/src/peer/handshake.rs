@@ -20,8 +20,9 @@
 //!
 //! Each side proves over the other's fresh nonce that it has the secret, so nothing from an earlier connection can be used again. A side tells names
 //! only after the other side has proven that. A stranger learns the version of the wire and nothing else, whether it connects or listens where a node
-//! used to be. Whatever the other side says is bounded, and is escaped before it is logged. The frames that follow are not encrypted: the traffic
-//! between peers belongs on a trusted network.
+//! used to be. Whatever the other side says is bounded, and is escaped before it is logged. Without TLS ([`crate::tls`]), the frames that
+//! follow are neither encrypted nor authenticated: then the traffic between peers belongs on a trusted network.
+use crate::tls;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::{io, time::Duration};
@@ -73,7 +74,10 @@ pub(crate) struct Met {
 #[derive(Debug, Error)]
 pub(crate) enum HandshakeError {
     #[error("the connection failed: {0}")]
-    Connection(#[from] io::Error),
+    Connection(io::Error),
+    /// There is no protected connection: see [`crate::tls`].
+    #[error("TLS: {0}")]
+    Tls(String),
     #[error("no connection within {} s", .0.as_secs())]
     NotConnected(Duration),
     #[error("the handshake took longer than {} s", TIME.as_secs())]
@@ -96,6 +100,15 @@ pub(crate) enum HandshakeError {
         /// The number of the other run.
         linked: u64,
     },
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> HandshakeError {
+        match tls::is_of_tls(&error) {
+            true => HandshakeError::Tls(error.to_string()),
+            false => HandshakeError::Connection(error),
+        }
+    }
 }
 
 impl HandshakeError {

@@ -5,7 +5,9 @@ use super::{
     event_loop::EventLoop,
     input::Input,
     line::{SHARE_BYTES, TURN_BYTES},
+    socket::Socket,
 };
+use crate::tls::HANDSHAKE_TIME;
 use bytes::Buf;
 use std::{
     cell::{Cell, RefCell},
@@ -13,7 +15,7 @@ use std::{
     rc::Rc,
     time::Duration,
 };
-use tokio::{io::Interest, net::TcpStream, sync::Notify};
+use tokio::{sync::Notify, time::Instant};
 use turnbuckle_core::{Answered, Micros};
 use turnbuckle_resp::{Connection, Traffic};
 
@@ -40,7 +42,7 @@ pub(super) struct Client {
     /// It was disconnected for memory. What it still sends is read and dropped, up to `linger_bytes`.
     lingers: Cell<bool>,
     linger_bytes: Cell<usize>,
-    socket: TcpStream,
+    socket: Socket,
     connection: RefCell<Connection>,
     /// Bytes that were received and not taken as commands yet.
     input: RefCell<Input>,
@@ -67,13 +69,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub fn new(
-        slot: usize,
-        socket: TcpStream,
-        connection: Connection,
-        charge: Charge,
-        now: Micros,
-    ) -> Client {
+    pub fn new(slot: usize, socket: Socket, connection: Connection, charge: Charge, now: Micros) -> Client {
         Client {
             slot,
             touched: Cell::new(false),
@@ -102,6 +98,7 @@ impl Client {
 
     /// Serves the connection until either side ends it.
     pub async fn serve(self: Rc<Self>, event_loop: Rc<EventLoop>) {
+        let handshake_end = Instant::now() + HANDSHAKE_TIME;
         while !self.is_over() {
             if !self.in_line.get() {
                 self.take_commands(&event_loop);
@@ -126,6 +123,7 @@ impl Client {
                     self.flush(&event_loop);
                 }
                 () = self.changed.notified() => {}
+                () = async { tokio::time::sleep_until(handshake_end).await }, if self.socket.is_handshaking() => break,
                 // Nothing tells the task that an overload has ended.
                 () = async { tokio::time::sleep(OVERLOAD_LOOK).await }, if !wants_input => {}
             }
@@ -136,6 +134,7 @@ impl Client {
         if self.shed.get() && !self.broken.get() {
             self.linger(&event_loop).await;
         }
+        self.socket.close();
         event_loop.dismiss(self.slot);
         event_loop.recorder.borrow_mut().client_left();
         event_loop.host.client_left();
@@ -144,7 +143,8 @@ impl Client {
     fn is_over(&self) -> bool {
         let mut connection = self.connection.borrow_mut();
         let is_answered = self.ended.get() && connection.outstanding() == 0 && connection.wants_input();
-        self.broken.get() || ((connection.is_closing() || is_answered) && connection.output().is_empty())
+        let is_sent = connection.output().is_empty() && !self.socket.is_clogged();
+        self.broken.get() || ((connection.is_closing() || is_answered) && is_sent)
     }
 
     fn wants_input(&self, event_loop: &EventLoop) -> bool {
@@ -181,7 +181,7 @@ impl Client {
         let mut input = self.input.borrow_mut();
         let max = input.next_bytes();
         let mut buffers = event_loop.buffers.borrow_mut();
-        let read = input.read(&mut buffers, |mut buffer| self.socket.try_read_buf(&mut buffer));
+        let read = input.read(&mut buffers, |buffer| self.socket.read(buffer));
         match read {
             Ok(0) => self.ended.set(true),
             Ok(bytes) => {
@@ -190,21 +190,23 @@ impl Client {
                 self.charge.moved();
                 self.has_more.set(bytes == max);
                 if bytes < max {
-                    self.note_drained();
+                    self.socket.note_drained();
                 }
+                self.clogged.set(self.clogged.get() || self.socket.is_clogged());
                 return bytes;
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => self.broken.set(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.clogged.set(self.clogged.get() || self.socket.is_clogged());
+            }
+            Err(error) => {
+                tracing::debug!(
+                    node = event_loop.host.name,
+                    "a client's connection broke: {error}"
+                );
+                self.broken.set(true);
+            }
         }
         0
-    }
-
-    /// Tells Tokio that the socket is drained, because a read brought less than it might: the kernel announces what comes later. Tokio itself notices
-    /// that where it polls a socket, but not in its `try_read`. Without this, each command would cost a second read, which finds nothing.
-    fn note_drained(&self) {
-        let found_nothing = || Err::<(), _>(ErrorKind::WouldBlock.into());
-        let _ = self.socket.try_io(Interest::READABLE, found_nothing);
     }
 
     /// Executes a share of the received commands, as far as the connection takes them. Returns how many bytes had to be copied for that.
@@ -282,13 +284,16 @@ impl Client {
             self.release_memory(false);
             return 0;
         }
+        if self.socket.is_clogged() && self.socket.flush().is_err() {
+            self.broken.set(true);
+        }
         let mut connection = self.connection.borrow_mut();
         let output = connection.output();
         let mut sent = 0;
-        while !output.is_empty() && sent < SHARE_BYTES {
+        while !output.is_empty() && sent < SHARE_BYTES && !self.broken.get() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let count = output.slices(SHARE_BYTES - sent, &mut slices);
-            match self.socket.try_write_vectored(&slices[..count]) {
+            match self.socket.write(&slices[..count]) {
                 Ok(written) => {
                     output.advance(written);
                     sent += written;
@@ -300,6 +305,7 @@ impl Client {
                 }
             }
         }
+        self.clogged.set(self.clogged.get() || self.socket.is_clogged());
         if sent >= SHARE_BYTES && !output.is_empty() {
             event_loop.line_up(self);
         }
@@ -391,7 +397,7 @@ impl Client {
     fn forget_input(&self, event_loop: &EventLoop) -> usize {
         self.changed.notify_one();
         let mut buffers = event_loop.buffers.borrow_mut();
-        let read = buffers.read_nothing(|mut buffer| self.socket.try_read_buf(&mut buffer));
+        let read = buffers.read_nothing(|buffer| self.socket.read(buffer));
         match read {
             Ok(0) => self.ended.set(true),
             Ok(bytes) => {

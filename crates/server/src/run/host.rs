@@ -15,6 +15,7 @@ use crate::{
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
     peer::{Identity, Met, StrangerCounts},
+    tls::Tls,
     wan::{LinkDelay, WanMatrix},
 };
 use data::{Data, Opened};
@@ -52,6 +53,8 @@ pub(crate) struct Host {
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
+    /// Certificates, if the configuration has them.
+    pub tls: Option<Arc<Tls>>,
     disk: Arc<DirectoryDisk>,
     lost_directory: AtomicBool,
     pub keyspaces: Vec<AddToGateway>,
@@ -108,6 +111,11 @@ impl Host {
         } = start.clone();
         let faults = options.faults;
         let entry = config.node(id);
+        let tls = config
+            .tls
+            .as_ref()
+            .map(|tls| Tls::open(&entry.name, tls).map(Arc::new))
+            .transpose()?;
         let path = entry.data.display().to_string();
         let mut random = rand_chacha::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
             .map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
@@ -153,7 +161,11 @@ impl Host {
             id,
             node,
             wan,
-            others: Arc::new(Others::new(&AdminToken::of_nodes(&config.secret), others)),
+            others: Arc::new(Others::new(
+                &AdminToken::of_nodes(&config.secret),
+                tls.as_ref(),
+                others,
+            )),
             rates: Mutex::new(Rates::since(started.monotonic)),
             guard: Arc::new(Guard::new(
                 &entry.name,
@@ -171,6 +183,7 @@ impl Host {
                 run: random.next_u64(),
                 secret: config.secret.clone(),
             },
+            tls,
             disk,
             lost_directory: AtomicBool::new(false),
             keyspaces,

@@ -108,6 +108,7 @@ impl Host {
             wan: self.wan.clone(),
             others: Arc::clone(&self.others),
             guard: Arc::clone(&self.guard),
+            tls: self.tls.clone(),
         }
     }
 
