@@ -11,6 +11,7 @@ use std::{
 use turnbuckle_campaign::{Connection, free_ports, resident_bytes};
 use turnbuckle_resp::Value;
 use turnbuckle_server::{
+    TlsAuthority,
     admin::{AdminClient, LinkName},
     config::{Demo, DemoKeyspace, DemoPorts, Durability, Limits},
     wan::WanDelays,
@@ -40,6 +41,8 @@ pub struct Cluster {
     nodes: Vec<Option<Child>>,
     demo: Demo,
     file: PathBuf,
+    /// If it has TLS: the authority's certificate.
+    authority: Option<TlsAuthority>,
     directory: tempfile::TempDir,
 }
 
@@ -84,6 +87,7 @@ impl Cluster {
             ports,
             demo,
             file,
+            authority: None,
             directory,
         }
     }
@@ -105,6 +109,34 @@ impl Cluster {
         self.configure(&[(name, protocol)]);
         self.demo.keyspaces[0].members = members;
         std::fs::write(&self.file, self.demo.to_toml()).expect("the configuration is written");
+    }
+
+    /// Gives all nodes certificates that one new authority has signed, and adds this to the configuration's `[tls]` table. Nodes that are started from now on go by it.
+    pub fn protect(&mut self, more: &str) {
+        let tls = "[tls]\ncertificate = \"tls/{node}.crt\"\nkey = \"tls/{node}.key\"\nauthority = \"tls/authority.crt\"\n";
+        let text = format!("{}\n{tls}{more}\n", self.demo.to_toml());
+        std::fs::write(&self.file, text).expect("the configuration is written");
+        self.make_certificates(&[]);
+        self.authority =
+            Some(TlsAuthority::read(&self.directory.path().join("tls/authority.crt")).expect("an authority"));
+    }
+
+    /// Runs `turnbuckle certificates`.
+    pub fn make_certificates(&self, options: &[&str]) {
+        let made = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+            .args(["certificates", "--config"])
+            .arg(&self.file)
+            .arg("--into")
+            .arg(self.directory.path().join("tls"))
+            .args(options)
+            .stdout(Stdio::null())
+            .status();
+        assert!(made.expect("the process starts").success());
+    }
+
+    /// The authority that has signed the nodes' certificates.
+    pub fn authority(&self) -> &TlsAuthority {
+        self.authority.as_ref().expect("it has certificates")
     }
 
     /// The name of a node, which is also that of its data directory.
@@ -217,7 +249,8 @@ impl Cluster {
     }
 
     pub fn admin(&self, node: usize) -> AdminClient {
-        AdminClient::new(format!("127.0.0.1:{}", self.ports[node].admin), PATIENCE)
+        let client = AdminClient::new(format!("127.0.0.1:{}", self.ports[node].admin), PATIENCE);
+        client.with_authority(self.authority.clone(), None)
     }
 
     pub fn client(&self, node: usize) -> Client {

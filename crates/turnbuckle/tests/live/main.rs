@@ -15,4 +15,5 @@ mod keyspaces;
 mod members;
 mod redis_crate;
 mod refuses_to_start;
+mod tls;
 mod transactions;
