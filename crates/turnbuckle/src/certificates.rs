@@ -24,7 +24,7 @@ use turnbuckle_server::config::{ClusterConfig, NodeEntry};
 #[command(
     after_help = "Example:\n  turnbuckle certificates --config cluster.toml --into tls --client app\n\n\
                   Files that exist are left as they are. With --renew, the certificates and keys of nodes and clients are made again; a node\n\
-                  takes new files within seconds. See docs/security.md."
+                  takes new files within seconds. See docs/tls.md."
 )]
 pub struct Certificates {
     /// The cluster's configuration file.

@@ -91,10 +91,15 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     let running = running.map_err(|error| environment(&error))?;
     let entry = config.node(node);
     let ready = format!(
-        "node {} at site {} is ready: RESP {}, admin http://{}, peers {}",
+        "node {} at site {} is ready: RESP {}, admin {}://{}, peers {}",
         entry.name,
         config.site_name(entry.site),
         entry.resp,
+        if config.tls.as_ref().is_some_and(|tls| tls.admin) {
+            "https"
+        } else {
+            "http"
+        },
         entry.admin,
         entry.peer
     );
