@@ -30,5 +30,5 @@ pub mod status;
 mod test_faults;
 mod tls;
 pub use test_faults::{BadTestFaults, TestFaults};
-pub use tls::{Tls, TlsAuthority, TlsError};
+pub use tls::{Link, Tls, TlsAuthority, TlsError};
 pub mod wan;

@@ -303,6 +303,16 @@ impl TlsAuthority {
     /// Protects a connection to the server of this name or address.
     ///
     /// # Errors
+    /// If the server has no certificate for this name that the authority has signed, or is too slow.
+    pub async fn connect(&self, stream: TcpStream, server: &str) -> io::Result<Link> {
+        let connector = TlsConnector::from(Arc::clone(&self.0));
+        let stream = in_time(connector.connect(name_of(server)?, stream)).await?;
+        Ok(Link::Protected(Box::new(stream.into())))
+    }
+
+    /// The same, for a blocking connection. The handshake takes place with the first bytes.
+    ///
+    /// # Errors
     /// If no server can have such a name.
     pub fn protect<S: io::Read + io::Write>(
         &self,
@@ -457,9 +467,12 @@ pub(crate) fn is_of_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// A link between two nodes.
-pub(crate) enum Link {
+/// A connection that may be protected: a link between two nodes, or one to a server.
+#[derive(Debug)]
+pub enum Link {
+    /// It is not.
     Plain(TcpStream),
+    /// It is.
     Protected(Box<TlsStream<TcpStream>>),
 }
 
@@ -467,7 +480,7 @@ pub(crate) enum Link {
 pub(crate) type Halves = (Box<dyn AsyncRead + Unpin>, Box<dyn AsyncWrite + Unpin>);
 
 impl Link {
-    pub fn into_split(self) -> Halves {
+    pub(crate) fn into_split(self) -> Halves {
         match self {
             Link::Plain(stream) => {
                 let (reader, writer) = stream.into_split();
@@ -484,7 +497,7 @@ impl Link {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn check_name(&self, peer: &str) -> Result<(), String> {
+    pub(crate) fn check_name(&self, peer: &str) -> Result<(), String> {
         let Link::Protected(stream) = self else {
             return Ok(());
         };

@@ -1,7 +1,11 @@
 //! How commands ask nodes at their admin addresses.
 use crate::failure::{Failure, environment, usage};
 use clap::Args;
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use turnbuckle_server::{
     TlsAuthority, TlsError,
     admin::{AdminClient, AdminClientError, AdminToken},
@@ -21,6 +25,16 @@ pub(crate) struct Access {
     authority_file: Option<PathBuf>,
 }
 
+/// Reads the authority's file, if there is one.
+pub(crate) fn authority(file: Option<&Path>) -> Result<Option<TlsAuthority>, Failure> {
+    file.map(TlsAuthority::read)
+        .transpose()
+        .map_err(|error| match error {
+            TlsError::Unreadable { .. } => environment(&error),
+            _ => usage(&error),
+        })
+}
+
 /// What its files have.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
@@ -31,13 +45,9 @@ pub(crate) struct Opened {
 impl Access {
     /// Reads the files.
     pub(crate) fn open(&self) -> Result<Opened, Failure> {
-        let authority = self.authority_file.as_deref().map(TlsAuthority::read).transpose();
         Ok(Opened {
             token: self.token()?,
-            authority: authority.map_err(|error| match error {
-                TlsError::Unreadable { .. } => environment(&error),
-                _ => usage(&error),
-            })?,
+            authority: authority(self.authority_file.as_deref())?,
         })
     }
 

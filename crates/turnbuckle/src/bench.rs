@@ -40,6 +40,7 @@ mod target;
 
 pub(crate) use options::{Arguments, parse_duration};
 
+use crate::admin::authority;
 use crate::{
     connection::Trouble,
     failure::{Failure, say, show, tell},
@@ -102,6 +103,7 @@ impl Bench<'_> {
     async fn run(&self) -> Result<(), Failure> {
         let greeting = Greeting {
             keyspace: self.arguments.keyspace.clone(),
+            authority: authority(self.arguments.authority_file.as_deref())?,
             read: self.arguments.read.clone(),
             write: self.arguments.write.clone(),
             receipts: self.arguments.trace.is_some(),

@@ -1,10 +1,21 @@
 //! A connection to a server: commands out, replies in.
 
 use bytes::{Buf, BytesMut};
-use std::{io, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
 use thiserror::Error;
-use tokio::{io::Interest, net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 use turnbuckle_resp::{ReplyDecoder, Value, encode_command};
+use turnbuckle_server::{Link, TlsAuthority};
 
 /// Why a connection cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -29,15 +40,15 @@ const MAX_REPLY_BYTES: usize = 64 << 20;
 /// A connection, with what is on its way in both directions.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Link,
     replies: ReplyDecoder,
     input: BytesMut,
     output: BytesMut,
 }
 
 impl Connection {
-    /// Connects to `host:port`.
-    pub(crate) async fn open(address: &str) -> Result<Connection, Trouble> {
+    /// Connects to `host:port`, with TLS if there is an authority.
+    pub(crate) async fn open(address: &str, authority: Option<&TlsAuthority>) -> Result<Connection, Trouble> {
         let cannot = |why: String| Trouble::Broken(format!("cannot connect to {address}: {why}"));
         let stream = timeout(SET_UP, TcpStream::connect(address))
             .await
@@ -46,6 +57,14 @@ impl Connection {
         stream
             .set_nodelay(true)
             .map_err(|error| cannot(error.to_string()))?;
+        let stream = match authority {
+            None => Link::Plain(stream),
+            Some(authority) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                let protected = authority.connect(stream, host.trim_matches(['[', ']']));
+                protected.await.map_err(|error| cannot(error.to_string()))?
+            }
+        };
         Ok(Connection {
             stream,
             replies: ReplyDecoder::new(MAX_REPLY_BYTES),
@@ -100,34 +119,31 @@ impl Connection {
     /// Sends what is queued and returns when something has arrived. May be dropped at any point and called again.
     pub(crate) async fn exchange(&mut self) -> Result<(), Trouble> {
         let lost = |error: io::Error| Trouble::Broken(format!("connection lost: {error}"));
-        loop {
-            self.write_some().map_err(lost)?;
-            let interest = if self.output.is_empty() {
-                Interest::READABLE
-            } else {
-                Interest::READABLE | Interest::WRITABLE
-            };
-            let ready = self.stream.ready(interest).await.map_err(lost)?;
-            if ready.is_readable() {
-                match self.stream.try_read_buf(&mut self.input) {
-                    Ok(0) => return Err(Trouble::Broken("connection closed by the server".into())),
-                    Ok(_) => return Ok(()),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(lost(error)),
-                }
+        let arrived = poll_fn(|cx| {
+            if let Err(error) = self.poll_write(cx) {
+                return Poll::Ready(Err(error));
             }
+            let mut read = pin!(self.stream.read_buf(&mut self.input));
+            read.as_mut().poll(cx)
+        });
+        match arrived.await.map_err(lost)? {
+            0 => Err(Trouble::Broken("connection closed by the server".into())),
+            _ => Ok(()),
         }
     }
 
-    /// Sends as much of what is queued as the socket takes.
-    pub(crate) fn write_some(&mut self) -> io::Result<()> {
+    /// Sends as much of what is queued as the connection takes.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut stream = Pin::new(&mut self.stream);
         while !self.output.is_empty() {
-            match self.stream.try_write(&self.output) {
-                Ok(written) => self.output.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
+            match stream.as_mut().poll_write(cx, &self.output) {
+                Poll::Ready(written) => self.output.advance(written?),
+                Poll::Pending => return Ok(()),
             }
         }
-        Ok(())
+        match stream.poll_flush(cx) {
+            Poll::Ready(flushed) => flushed,
+            Poll::Pending => Ok(()),
+        }
     }
 }

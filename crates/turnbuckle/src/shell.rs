@@ -303,7 +303,7 @@ impl Shell {
     fn open(&self, place: usize, keyspace: Option<Bytes>) -> Result<Connection, Trouble> {
         let site = &self.sites[place];
         let opened = self.runtime.block_on(async {
-            let mut connection = Connection::open(&site.resp).await?;
+            let mut connection = Connection::open(&site.resp, None).await?;
             let mut greeting: Vec<Vec<Bytes>> = vec![words_of("HELLO 3"), words_of("RECEIPTS ON")];
             if let Some(keyspace) = keyspace {
                 greeting.push(vec![Bytes::from_static(b"SELECT"), keyspace]);

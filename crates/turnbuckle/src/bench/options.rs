@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// The keyspace to SELECT
     #[arg(long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
+    /// The servers speak TLS: the file with the certificate of the authority that has signed theirs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authority_file: Option<PathBuf>,
     /// The level of reads, such as causal or bounded(2s), or several as in "bounded(100ms) or causal"
     #[arg(long, value_name = "LEVEL")]
     pub(crate) read: Option<Wanted>,

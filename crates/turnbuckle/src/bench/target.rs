@@ -4,6 +4,7 @@ use crate::connection::{Connection, Trouble};
 use std::str::FromStr;
 use turnbuckle_core::Wanted;
 use turnbuckle_resp::Value;
+use turnbuckle_server::TlsAuthority;
 
 /// `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +40,14 @@ pub(crate) struct Greeting {
     pub(crate) write: Option<Wanted>,
     /// Whether a receipt is wanted with each reply.
     pub(crate) receipts: bool,
+    /// If the servers speak TLS: who has signed their certificates.
+    pub(crate) authority: Option<TlsAuthority>,
 }
 
 impl Greeting {
     /// Opens a connection and sets it up. With a token, it continues the token's session.
     pub(crate) async fn connect(&self, address: &str, token: Option<&[u8]>) -> Result<Connection, Trouble> {
-        let mut connection = Connection::open(address).await?;
+        let mut connection = Connection::open(address, self.authority.as_ref()).await?;
         self.set_up(&mut connection, token)
             .await
             .map_err(|trouble| match trouble {
