@@ -10,7 +10,7 @@ use turnbuckle_core::{
     ServerId, Siblings, SiteId, Step, TokenHeader, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
-    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
+    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, Refused, SelectError,
 };
 
 #[derive(Default)]
@@ -37,6 +37,10 @@ pub struct World {
     pub is_standalone: bool,
     /// How many bytes a connection may hold; `None` is unbounded.
     pub room: Option<usize>,
+    /// What was refused because of who the client is.
+    pub refused: Vec<String>,
+    /// How far the monotonic clock is ahead of its beginning.
+    pub passed: Micros,
 }
 
 /// A session that counts its operations.
@@ -383,6 +387,28 @@ impl Backend for World {
 
     fn divides_reads(&self, _: DoorId, _: Option<&turnbuckle_core::Wanted>) -> bool {
         self.divides
+    }
+
+    fn note_refused(&mut self, refused: &Refused<'_>) {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        self.refused.push(format!(
+            "{} {} user={} command={} keyspace={} key={}",
+            refused.why.label(),
+            refused.client,
+            text(refused.user),
+            refused.command,
+            refused.keyspace,
+            refused.key.map(text).unwrap_or_default()
+        ));
+    }
+
+    fn monotonic_time(&self) -> Micros {
+        NOW + self.passed
+    }
+
+    fn fill_random(&mut self, bytes: &mut [u8]) -> bool {
+        bytes.fill(0xab);
+        true
     }
 
     fn grow_to(&mut self, bytes: usize) -> bool {
