@@ -81,6 +81,16 @@ impl Users {
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
     /// The user of that name.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<User>> {
         self.users.get(name)

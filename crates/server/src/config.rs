@@ -5,6 +5,8 @@
 //! secret_file = "shop.secret"      # or secret = "...": signs session tokens and authenticates peers
 //! admin_token_file = "ops.token"   # optional; or admin_token = "...": lets operators change things through the admin address
 //! admin_hosts = ["ops.example"]    # optional: further host names of the admin addresses
+//! users_file = "users.toml"        # optional: who may do what, see `users`
+//! protected = true                 # without users, only clients of this machine are served
 //!
 //! [[site]]                         # in their order, which must stay: a new site goes to the end
 //! name = "a"
@@ -61,8 +63,9 @@ mod limits;
 pub use limits::Limits;
 mod read;
 pub use read::ConfigError;
-pub(crate) use read::read_bounded;
+pub(crate) use read::{read_bounded, read_text};
 mod tables;
+pub(crate) use tables::SecretText;
 mod wan;
 pub use wan::read_wan_file;
 
@@ -83,6 +86,10 @@ pub struct ClusterConfig {
     pub limits: Limits,
     /// Whether nodes tell clients that a site is a Redis cluster.
     pub cluster_mode: bool,
+    /// The file of the users. Each node reads it at its start, and again when it is told to.
+    pub users_file: Option<PathBuf>,
+    /// Whether a node without users serves only clients of its own machine.
+    pub protected: bool,
     /// The delays between sites at the start.
     pub wan: WanDelays,
     /// Host names by which the admin HTTP may be addressed, beside those of the nodes' addresses.

@@ -18,6 +18,7 @@
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
 pub mod admin;
+mod audit;
 mod clock;
 pub use clock::Clock;
 pub mod config;
@@ -29,4 +30,5 @@ mod seldom;
 pub mod status;
 mod test_faults;
 pub use test_faults::{BadTestFaults, TestFaults};
+mod users;
 pub mod wan;

@@ -19,6 +19,7 @@ mod protocols;
 mod shell;
 mod sim;
 mod start;
+mod user;
 mod wan;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -45,6 +46,7 @@ enum Command {
     Man(manual::Man),
     Sim(sim::Sim),
     Start(start::Start),
+    User(user::User),
     Wan(wan::Wan),
 }
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         | Command::Completions(_)
         | Command::Demo(_)
         | Command::Man(_)
+        | Command::User(_)
         | Command::Wan(_) => "warn",
         // Its nodes meet every trouble there is, as they should.
         Command::Experiment(_) | Command::Sim(_) => "off",
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Man(options) => manual::write_pages(&options, Cli::command()),
         Command::Sim(options) => sim::run(&options),
         Command::Start(options) => start::run(&options),
+        Command::User(options) => user::run(&options),
         Command::Wan(options) => wan::run(&options),
     };
     failure::exit_code(done)

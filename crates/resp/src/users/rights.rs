@@ -188,7 +188,7 @@ pub(crate) fn needed(spec: &'static Spec, arguments: &Arguments) -> usize {
             && arguments.len() > 1
             && arguments.at(1).eq_ignore_ascii_case(subcommand.as_bytes())
     };
-    match SUBCOMMANDS.iter().position(|name| own(name)) {
+    match SUBCOMMANDS.iter().position(own) {
         Some(place) => COMMANDS.len() + place,
         None => spec.place(),
     }

@@ -16,3 +16,4 @@ mod members;
 mod redis_crate;
 mod refuses_to_start;
 mod transactions;
+mod users;
