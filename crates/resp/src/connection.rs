@@ -316,6 +316,9 @@ impl Connection {
                 self.starved = true;
                 break;
             }
+            if self.login.is_some() {
+                self.limit_decoder();
+            }
             match self.decoder.decode(input, &mut arguments) {
                 Ok(Decoded::Incomplete) => break,
                 Ok(Decoded::Command) => {
@@ -323,7 +326,7 @@ impl Connection {
                     self.take(&mut arguments, backend);
                 }
                 Ok(Decoded::TooBig(why)) => {
-                    let refusal = self.too_big(why);
+                    let refusal = self.too_big_for_user(why, backend);
                     if let Some(queue) = &mut self.state.transaction {
                         queue.break_by(&refusal);
                     }

@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_page_is_accepted() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+        let page = std::fs::read_to_string(page).expect("the page is there");
+        let (_, rest) = page.split_once("```toml\n").expect("the page has an example");
+        let (example, _) = rest.split_once("```").expect("the example ends");
+        assert_eq!(parse(example).map(|users| users.len()), Ok(2));
+    }
+
+    #[test]
     fn a_file_has_users() {
         let text = format!(
             "[users.default]\nanybody = true\nkeyspaces = [\"likes\"]\ncommands = [\"@read\"]\n\

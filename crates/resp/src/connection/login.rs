@@ -5,11 +5,16 @@
 use super::Connection;
 use crate::commands::{self, Spec};
 use crate::users::{DEFAULT_USER, Denied, PasswordHash, Refused, RefusedFor, Seat, User, UserBook, Users};
-use crate::{Arguments, Backend, refusal::Refusal};
+use crate::{Arguments, Backend, TooBig, refusal::Refusal};
 use std::sync::Arc;
 
 /// After this many wrong passwords a connection is closed.
 const MAX_WRONG_PASSWORDS: u32 = 10;
+
+/// The limits of commands before a connection has authenticated: enough for `AUTH` and `HELLO`.
+const UNKNOWN_BULK_BYTES: usize = 16 << 10;
+const UNKNOWN_FRAME_BYTES: usize = 64 << 10;
+const UNKNOWN_ARGUMENTS: usize = 32;
 
 /// The state of a connection to a node that has users.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ pub(super) struct Login {
     session: Option<Session>,
     /// How many wrong passwords have come.
     wrong_passwords: u32,
+    /// Whether the decoder has the limits of a connection that has not authenticated.
+    is_limited: bool,
 }
 
 /// A user that uses the connection.
@@ -56,6 +63,7 @@ impl Login {
             generation: 0,
             session: None,
             wrong_passwords: 0,
+            is_limited: false,
         }
     }
 
@@ -135,6 +143,34 @@ impl Connection {
     /// Whether it may send commands: it has authenticated, or the node does not ask for that.
     pub(crate) fn is_authenticated(&mut self) -> bool {
         self.login.as_mut().is_none_or(|login| login.session().is_ok())
+    }
+
+    /// Gives the decoder the limits of the next command, at a node that has users.
+    pub(super) fn limit_decoder(&mut self) {
+        let Some(login) = &mut self.login else {
+            return;
+        };
+        let is_limited = login.session().is_err();
+        if is_limited == std::mem::replace(&mut login.is_limited, is_limited) {
+            return;
+        }
+        let mut limits = self.greeting.limits;
+        if is_limited {
+            limits.max_bulk_bytes = limits.max_bulk_bytes.min(UNKNOWN_BULK_BYTES);
+            limits.max_frame_bytes = limits.max_frame_bytes.min(UNKNOWN_FRAME_BYTES);
+            limits.max_arguments = limits.max_arguments.min(UNKNOWN_ARGUMENTS);
+        }
+        self.decoder.limit(limits);
+    }
+
+    /// The refusal of a command that was too big. A connection that has not authenticated is told no more than that.
+    pub(super) fn too_big_for_user(&mut self, why: TooBig, backend: &mut dyn Backend) -> Refusal {
+        if !self.login.as_ref().is_some_and(|login| login.is_limited) {
+            return self.too_big(why);
+        }
+        self.last_place = None;
+        self.note_refused(RefusedFor::NoAuth, None, None, backend);
+        no_auth()
     }
 
     /// Becomes `default` again.

@@ -39,6 +39,8 @@ pub struct World {
     pub room: Option<usize>,
     /// What was refused because of who the client is.
     pub refused: Vec<String>,
+    /// The keyspaces and keys of all operations so far; the key `*` stands for all keys.
+    pub touched: BTreeSet<(String, Key)>,
     /// How far the monotonic clock is ahead of its beginning.
     pub passed: Micros,
 }
@@ -367,6 +369,8 @@ impl Backend for World {
         let door = self.doors.get_mut(&door).expect("the door is open");
         door.operations += 1;
         let keyspace = door.keyspace.clone();
+        let touched = keys_of_operation(&operation).into_iter();
+        self.touched.extend(touched.map(|key| (keyspace.clone(), key)));
         self.operations += 1;
         let answered = self.answered(&keyspace, operation);
         if self.deferring {
@@ -489,6 +493,19 @@ impl Backend for World {
             .map(|(name, value)| (name.into(), value.into()))
             .to_vec()
     }
+}
+
+fn keys_of_operation(operation: &Operation) -> Vec<Key> {
+    let keys = match operation {
+        Operation::Get { key, .. } | Operation::Put { key, .. } | Operation::Siblings { key, .. } => {
+            vec![key]
+        }
+        Operation::ReadMany { keys, .. } | Operation::Watch { keys, .. } => keys.iter().collect(),
+        Operation::Transact { transaction, .. } => transaction.keys().collect(),
+        Operation::Scan { .. } | Operation::Count => return vec![Key::from("*")],
+        Operation::First(first) => return keys_of_operation(&first.operation),
+    };
+    keys.into_iter().map(Key::compact).collect()
 }
 
 /// Sends bytes and returns what comes back.
