@@ -1,5 +1,6 @@
 //! Users of a node: passwords, rights, the file that is read again, and a node without users.
 use crate::cluster::{Client, Cluster, patient, text, wait_until};
+use redis::Commands;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{Read, Write},
@@ -154,6 +155,19 @@ fn passwords_rights_and_a_file_that_is_read_again() {
         assert_eq!(refused[reason], count, "{reason}: {refused:?}");
     }
 
+    // A client library, unchanged.
+    let url = format!("redis://ops:{password}@127.0.0.1:{}/", cluster.ports(0).resp);
+    let library = redis::Client::open(url).expect("an address");
+    let mut library = library.get_connection().expect("the password is right");
+    assert_eq!(library.get("session:1"), Ok(Some("one".to_owned())));
+    let url = format!("redis://ops:wrong@127.0.0.1:{}/", cluster.ports(0).resp);
+    assert!(
+        redis::Client::open(url)
+            .expect("an address")
+            .get_connection()
+            .is_err()
+    );
+
     // A file with a mistake changes nothing.
     std::fs::write(&file, format!("{text}nonsense = 1\n")).expect("it can be written");
     reload(&cluster);
@@ -165,7 +179,7 @@ fn passwords_rights_and_a_file_that_is_read_again() {
         "{metrics}"
     );
     assert!(
-        metrics.contains("\nturnbuckle_refused_total{reason=\"wrongpass\"} 2\n"),
+        metrics.contains("\nturnbuckle_refused_total{reason=\"wrongpass\"} 3\n"),
         "{metrics}"
     );
 
