@@ -104,6 +104,20 @@ fn a_hash_is_hmac_sha256_and_parses_as_it_prints() {
 }
 
 #[test]
+fn a_subcommand_needs_its_own_right_in_any_case() {
+    for name in rights::SUBCOMMANDS {
+        let (command, subcommand) = name.split_once('|').unwrap();
+        let spec = find(command.as_bytes()).unwrap();
+        for subcommand in [subcommand.to_owned(), subcommand.to_uppercase()] {
+            let arguments = arguments(&[command.as_bytes(), subcommand.as_bytes()]);
+            assert_eq!(rights::name(rights::needed(spec, &arguments)), name);
+        }
+        let alone = arguments(&[command.as_bytes()]);
+        assert_eq!(rights::name(rights::needed(spec, &alone)), command);
+    }
+}
+
+#[test]
 fn words_are_evaluated_from_left_to_right() {
     assert_eq!(allowed("get set"), ["get", "set"]);
     assert_eq!(

@@ -53,6 +53,10 @@ fn call(client: &mut Client, line: &str) -> String {
     text(&client.call(&words))
 }
 
+fn text_of(client: &mut Client, command: &[&[u8]]) -> String {
+    text(&client.call(command))
+}
+
 fn reload(cluster: &Cluster) {
     let process = Pid::from_raw(cluster.process_id(0) as i32).expect("it has a number");
     kill_process(process, Signal::HUP).expect("it can be told");
@@ -74,7 +78,8 @@ fn passwords_rights_and_a_file_that_is_read_again() {
     );
     let users = format!(
         "[users.default]\n[users.ann]\npasswords = [\"{hash}\"]\nkeyspaces = [\"eventual\"]\nkeys = [\"session:\"]\n\
-         commands = [\"read\", \"write\", \"connection\", \"-getdel\"]\n"
+         commands = [\"read\", \"write\", \"connection\", \"-getdel\"]\n\
+         [users.one]\npasswords = [\"{hash}\"]\nconnections = 1\n"
     );
     let (mut cluster, file) = with_users(&users);
     let (code, password, said) = turnbuckle(
@@ -91,12 +96,12 @@ fn passwords_rights_and_a_file_that_is_read_again() {
         code == Some(0) && password.len() == 32 && said.contains("without rights"),
         "{password} {said}"
     );
-    let text = std::fs::read_to_string(&file).expect("it is there");
-    let text = text.replace(
+    let users = std::fs::read_to_string(&file).expect("it is there");
+    let users = users.replace(
         "keyspaces = []\ncommands = []",
         "keyspaces = [\"*\"]\ncommands = [\"*\"]",
     );
-    std::fs::write(&file, &text).expect("it can be written");
+    std::fs::write(&file, &users).expect("it can be written");
     cluster.start_all();
 
     // Without a password, with a wrong one, and with the right one.
@@ -104,10 +109,8 @@ fn passwords_rights_and_a_file_that_is_read_again() {
     assert_eq!(call(&mut ann, "GET session:1"), NOAUTH);
     assert_eq!(call(&mut ann, "AUTH ann the-wrong-password"), WRONGPASS);
     assert_eq!(call(&mut ann, "AUTH nobody the-wrong-password"), WRONGPASS);
-    assert_eq!(
-        crate::cluster::text(&ann.call(&[b"AUTH", b"ann", b"the first password"])),
-        "OK"
-    );
+    let auth: [&[u8]; 3] = [b"AUTH", b"ann", b"the first password"];
+    assert_eq!(text_of(&mut ann, &auth), "OK");
     assert_eq!(call(&mut ann, "SET session:1 one"), "OK");
     assert_eq!(call(&mut ann, "GET session:1"), "one");
     // A command, a key, all keys, and a keyspace that are not hers.
@@ -155,6 +158,16 @@ fn passwords_rights_and_a_file_that_is_read_again() {
         assert_eq!(refused[reason], count, "{reason}: {refused:?}");
     }
 
+    // The most connections of a user, until one of them ends.
+    let mut one = cluster.client(0);
+    assert_eq!(call(&mut one, &format!("AUTH one {password}")), WRONGPASS);
+    let auth: [&[u8]; 3] = [b"AUTH", b"one", b"the first password"];
+    assert_eq!(text_of(&mut one, &auth), "OK");
+    let mut other = cluster.client(0);
+    assert!(text_of(&mut other, &auth).starts_with("TOOMANY User one has 1 connections"));
+    drop(one);
+    wait_until("the connection has ended", || text_of(&mut other, &auth) == "OK");
+
     // A client library, unchanged.
     let url = format!("redis://ops:{password}@127.0.0.1:{}/", cluster.ports(0).resp);
     let library = redis::Client::open(url).expect("an address");
@@ -169,7 +182,7 @@ fn passwords_rights_and_a_file_that_is_read_again() {
     );
 
     // A file with a mistake changes nothing.
-    std::fs::write(&file, format!("{text}nonsense = 1\n")).expect("it can be written");
+    std::fs::write(&file, format!("{users}nonsense = 1\n")).expect("it can be written");
     reload(&cluster);
     wait_until("the file is refused", || refused_files(&cluster) == 1);
     assert_eq!(call(&mut ann, "SET session:1 two"), "OK");
@@ -179,12 +192,12 @@ fn passwords_rights_and_a_file_that_is_read_again() {
         "{metrics}"
     );
     assert!(
-        metrics.contains("\nturnbuckle_refused_total{reason=\"wrongpass\"} 3\n"),
+        metrics.contains("\nturnbuckle_refused_total{reason=\"wrongpass\"} 4\n"),
         "{metrics}"
     );
 
     // Other rights count from the next command, and a user whose password has gone is disconnected.
-    std::fs::write(&file, text.replace("\"write\", ", "")).expect("it can be written");
+    std::fs::write(&file, users.replace("\"write\", ", "")).expect("it can be written");
     reload(&cluster);
     wait_until("ann may not write", || {
         call(&mut ann, "SET session:1 two") == "NOPERM User ann has no permissions to run the 'set' command"
@@ -206,12 +219,12 @@ fn passwords_rights_and_a_file_that_is_read_again() {
         call(&mut cluster.client(0), &format!("AUTH ann {second}")) == "OK"
     });
     assert_eq!(call(&mut ann, "GET session:1"), "two");
-    let text = std::fs::read_to_string(&file).expect("it is there");
-    std::fs::write(&file, text.replace(&format!(", \"{hash}\""), "")).expect("it can be written");
+    let users = std::fs::read_to_string(&file).expect("it is there");
+    std::fs::write(&file, users.replace(&format!(", \"{hash}\""), "")).expect("it can be written");
     reload(&cluster);
     wait_until("the first password is gone", || {
         call(&mut cluster.client(0), "AUTH ann the-first-password") == WRONGPASS
-            && matches!(ann.try_call(&[b"GET", b"session:1"]), Some(value) if crate::cluster::text(&value) == NOAUTH)
+            && matches!(ann.try_call(&[b"GET", b"session:1"]), Some(value) if text(&value) == NOAUTH)
     });
     assert!(
         ann.try_call(&[b"GET", b"session:1"]).is_none(),
