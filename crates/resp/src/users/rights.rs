@@ -32,7 +32,7 @@ pub(crate) const CATEGORIES: [&str; 12] = [
 
 const WORDS: usize = 2;
 
-/// The rights of a user: a bit for each command, and behind them one for each of [`SUBCOMMANDS`].
+/// The rights of a user: a bit for each command, and behind them one for each subcommand with a right of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
     bits: [u64; WORDS],

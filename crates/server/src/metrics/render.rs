@@ -116,7 +116,7 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
     family(
         "turnbuckle_clients_refused_total",
         Kind::Counter,
-        "Clients that were refused because max_clients were connected.",
+        "Clients that were refused because max_clients were connected, or because the node has no users and is protected.",
         sum(|counts| counts.clients_refused.value()),
     );
     family(
