@@ -51,7 +51,7 @@ pub trait Backend {
     /// The command that has begun last was refused before anything of it was carried out.
     fn refuse_command(&mut self, _place: usize) {}
 
-    /// Something was refused because of who the client is. Nothing of it was carried out.
+    /// Something was refused because of the client's user. Nothing of it was carried out.
     fn note_refused(&mut self, _refused: &Refused<'_>) {}
 
     /// A clock that is never set back, for the limits of users.

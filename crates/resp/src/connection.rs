@@ -105,7 +105,7 @@ pub struct Connection {
     last_command: &'static str,
     /// The place of the last one among all commands, if there is such a command.
     last_place: Option<usize>,
-    /// At a node that has users: who uses the connection.
+    /// At a node that has users: the user of the connection.
     login: Option<Box<Login>>,
     life: Life,
 }

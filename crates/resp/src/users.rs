@@ -1,4 +1,4 @@
-//! Users: who may use a node, and what each user may do. Without I/O: the server reads the file and replaces the users while it runs.
+//! Users: which clients a node serves, and what each user may do. Without I/O: the server reads the file and replaces the users while it runs.
 //!
 //! ```text
 //!   users.toml --(server)--> Users --> UserBook, one for each node: the users of now, and their generation
@@ -219,7 +219,7 @@ impl Denied<'_> {
     }
 }
 
-/// Why something was refused because of who asked for it.
+/// Why something was refused because of the client's user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusedFor {
     /// The client has not authenticated.
@@ -268,7 +268,7 @@ impl RefusedFor {
     }
 }
 
-/// Something that was refused because of who asked for it, for the audit log. Its texts come from clients: escape them.
+/// Something that was refused because of the client's user, for the audit log. Its texts come from clients: escape them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused<'a> {
     /// Why.

@@ -1,4 +1,4 @@
-//! What was refused because of who asked for it: wrong passwords, and commands that a user may not run. All of it is counted. The log has at most
+//! What was refused because of the client's user: wrong passwords, and commands that a user may not run. All of it is counted. The log has at most
 //! [`LINES_PER_SECOND`] lines a second for each reason, with the number of those that were left out, so that a client cannot fill the log.
 //!
 //! Names and keys come from clients. They are escaped, and cut to [`MAX_SHOWN_BYTES`].

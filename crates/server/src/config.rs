@@ -5,7 +5,7 @@
 //! secret_file = "shop.secret"      # or secret = "...": signs session tokens and authenticates peers
 //! admin_token_file = "ops.token"   # optional; or admin_token = "...": lets operators change things through the admin address
 //! admin_hosts = ["ops.example"]    # optional: further host names of the admin addresses
-//! users_file = "users.toml"        # optional: who may do what, see `users`
+//! users_file = "users.toml"        # optional: the users and their rights, see `users`
 //! protected = true                 # without users, only clients of this machine are served
 //!
 //! [[site]]                         # in their order, which must stay: a new site goes to the end

@@ -1,4 +1,4 @@
-//! Who uses a connection, and whether its next command may begin, at a node that has users.
+//! The user of a connection, and whether its next command may begin, at a node that has users.
 //!
 //! A connection is looked up in the users when its first command comes, and again when the users were replaced. Until it authenticates it is the user
 //! `default`, if this user needs no password.

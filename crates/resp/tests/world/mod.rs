@@ -37,7 +37,7 @@ pub struct World {
     pub is_standalone: bool,
     /// How many bytes a connection may hold; `None` is unbounded.
     pub room: Option<usize>,
-    /// What was refused because of who the client is.
+    /// What was refused because of the client's user.
     pub refused: Vec<String>,
     /// The keyspaces and keys of all operations so far; the key `*` stands for all keys.
     pub touched: BTreeSet<(String, Key)>,

@@ -417,7 +417,7 @@ impl Host {
         self.users.is_none() && self.config.protected && !client.to_canonical().is_loopback()
     }
 
-    /// Something was refused because of who asked for it.
+    /// Something was refused because of the client's user.
     pub fn note_refused(&self, refused: &Refused<'_>) {
         self.audit.note(refused, self.clock.monotonic());
     }
