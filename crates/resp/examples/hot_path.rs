@@ -9,6 +9,7 @@
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
@@ -16,8 +17,8 @@ use turnbuckle_core::{
     VersionId,
 };
 use turnbuckle_resp::{
-    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, ReplyDecoder, SelectError,
-    encode_command,
+    Backend, ClusterNode, Connection, DEFAULT_USER, Greeting, InfoSection, Keyspace, Limits, ReplyDecoder,
+    Rights, SelectError, User, UserBook, Users, encode_command,
 };
 
 /// The least that a backend can be: one map.
@@ -124,14 +125,41 @@ fn main() {
     measure("GET, 128 bytes", &mut map, get, true);
     measure("SET, 128 bytes", &mut map, set, true);
     measure("PING", &mut map, |_, out| encode_command(&["PING"], out), true);
+    measure_as("GET as a user", Some(book()), &mut map, get, true);
 }
 
 fn key(number: usize) -> Key {
     Key(Bytes::from(format!("key:{:012}", number % KEYS)))
 }
 
-/// Sends pipelines of `DEPTH` commands and prints how long one command takes.
+/// Users, of which `default` may read the keys of the map and no others.
+fn book() -> Arc<UserBook> {
+    let default = User {
+        name: DEFAULT_USER.into(),
+        passwords: Vec::new(),
+        anybody: true,
+        keyspaces: Some(vec!["other".into(), "test".into()]),
+        keys: Some(vec!["other:".into(), "key:".into()]),
+        rights: Rights::of(["read".parse().expect("a category")]),
+        connections: None,
+        operations_per_second: None,
+        enabled: true,
+    };
+    UserBook::new(Users::new([default]))
+}
+
 fn measure(what: &str, map: &mut Map, encode: impl Fn(usize, &mut BytesMut), check: bool) {
+    measure_as(what, None, map, encode, check);
+}
+
+/// Sends pipelines of `DEPTH` commands and prints how long one command takes.
+fn measure_as(
+    what: &str,
+    book: Option<Arc<UserBook>>,
+    map: &mut Map,
+    encode: impl Fn(usize, &mut BytesMut),
+    check: bool,
+) {
     let mut connection = Connection::new(Greeting {
         id: 1,
         peer: String::new(),
@@ -139,6 +167,9 @@ fn measure(what: &str, map: &mut Map, encode: impl Fn(usize, &mut BytesMut), che
         keyspace: "test".into(),
         limits: Limits::default(),
     });
+    if let Some(book) = book {
+        connection = connection.with_users(book);
+    }
     let pipelines: Vec<Bytes> = (0..KEYS / DEPTH)
         .map(|pipeline| {
             let mut out = BytesMut::new();

@@ -1,3 +1,4 @@
+use crate::Refused;
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
@@ -49,6 +50,19 @@ pub trait Backend {
 
     /// The command that has begun last was refused before anything of it was carried out.
     fn refuse_command(&mut self, _place: usize) {}
+
+    /// Something was refused because of the client's user. Nothing of it was carried out.
+    fn note_refused(&mut self, _refused: &Refused<'_>) {}
+
+    /// A clock that is never set back, for the limits of users.
+    fn monotonic_time(&self) -> Micros {
+        self.wall_time()
+    }
+
+    /// Fills the bytes with random ones that cannot be guessed. Returns false if there are none.
+    fn fill_random(&mut self, _bytes: &mut [u8]) -> bool {
+        false
+    }
 
     /// The connection is about to hold this many bytes in all, of commands, expected answers and replies. Returns false if the node has no room for
     /// them. Then the connection waits, and asks again at its next call.

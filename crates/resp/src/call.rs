@@ -193,6 +193,7 @@ impl Call<'_> {
             .keyspaces()
             .into_iter()
             .map(|known| known.name)
+            .filter(|known| self.connection.may_access(known))
             .collect();
         Refusal(format!(
             "NOKEYSPACE no keyspace '{short}'; there are: {}",

@@ -3,7 +3,7 @@
 //! To add one:
 //!
 //! 1. Copy `strlen.rs`. Say what its arguments are (for the refusal of wrong ones), and whether a transaction can have it.
-//! 2. Add its `mod`, and its line in [`COMMANDS`], which is in order.
+//! 2. Add its `mod`, and its line in [`COMMANDS`], which is in order. If it reads or writes keys that it does not name, say so in `concerns`.
 //! 3. If its reply has a new form, add a variant in `shape.rs`.
 //! 4. If Redis has it, take its name out of `unsupported.rs`.
 //! 5. Write a script in `tests/goldens`. `UPDATE_GOLDENFILES=1` writes the answers that list all commands (`tests/goldens/server`) again.
@@ -12,6 +12,7 @@
 //! 8. If Redis has it, run `make test-valkey-suite SUITE=.. UPDATE=yes`, with a checkout of Valkey: `clients/valkey/expected.txt` lists what is refused.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
+mod acl;
 mod append;
 mod auth;
 mod bits;
@@ -66,7 +67,7 @@ mod unknown;
 mod unsupported;
 pub(crate) use set::Unit;
 pub(crate) use transaction::run_in_transaction;
-pub(crate) use unknown::run_unknown;
+pub(crate) use unknown::{is_http, run_unknown};
 
 /// The description of a command, and the function that executes it.
 pub(crate) struct Spec {
@@ -90,7 +91,22 @@ pub(crate) struct Spec {
     pub(crate) reads: Reads,
     /// Whether a transaction can have it.
     pub(crate) in_transactions: bool,
+    /// What it is about, beside its keys.
+    pub(crate) concerns: Concerns,
+    /// Whether every client may run it, also before it has authenticated.
+    pub(crate) is_open: bool,
     pub(crate) run: fn(&mut Call<'_>) -> Result<(), Refusal>,
+}
+
+/// What a command is about, beside the keys that it names. The rights of users are checked by this.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Concerns {
+    /// No data, or its own keys only.
+    Nothing,
+    /// The session or the levels of the selected keyspace.
+    Keyspace,
+    /// All keys of the selected keyspace.
+    AllKeys,
 }
 
 /// When a command reads values.
@@ -179,11 +195,17 @@ const PLAIN: Spec = Spec {
     waits: false,
     reads: Reads::Never,
     in_transactions: false,
+    concerns: Concerns::Nothing,
+    is_open: false,
     run: run_unknown,
 };
 
+/// How many commands there are.
+pub(crate) const COUNT: usize = 77;
+
 /// All commands, by name.
-pub(crate) static COMMANDS: &[Spec] = &[
+pub(crate) static COMMANDS: &[Spec; COUNT] = &[
+    acl::ACL,
     append::APPEND,
     readonly::ASKING,
     auth::AUTH,
@@ -295,7 +317,7 @@ impl Spec {
         forms.collect::<Vec<_>>().join(", or ")
     }
 
-    fn takes(&self, arguments: &Arguments) -> bool {
+    pub(crate) fn takes(&self, arguments: &Arguments) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
         if self.arity < 0 {
             arguments.len() >= wanted

@@ -1,3 +1,4 @@
+mod login;
 mod long;
 mod replies;
 mod room;
@@ -13,6 +14,7 @@ use crate::{
     Arguments, Backend, Decoded, Decoder, Limits, Output, Resp, TooBig, Traffic, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
+use login::Login;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answered, DoorId, Key, Level, Operation, Receipt, Wanted};
@@ -103,6 +105,8 @@ pub struct Connection {
     last_command: &'static str,
     /// The place of the last one among all commands, if there is such a command.
     last_place: Option<usize>,
+    /// At a node that has users: the user of the connection.
+    login: Option<Box<Login>>,
     life: Life,
 }
 
@@ -192,6 +196,7 @@ impl Connection {
             commands: 0,
             last_command: "NULL",
             last_place: None,
+            login: None,
             life: Life::Open,
         }
     }
@@ -245,7 +250,7 @@ impl Connection {
         let watch = self.state.watched.len();
         format!(
             "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf={} omem={} tot-mem={} \
-             events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} keyspace={}",
+             events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} keyspace={}",
             self.greeting.id,
             self.greeting.peer,
             self.greeting.local,
@@ -257,6 +262,7 @@ impl Connection {
             self.output.len(),
             self.memory_bytes(),
             self.last_command,
+            self.user(),
             self.state.resp.number(),
             lossy(&self.state.library.0),
             lossy(&self.state.library.1),
@@ -310,6 +316,9 @@ impl Connection {
                 self.starved = true;
                 break;
             }
+            if self.login.is_some() {
+                self.limit_decoder();
+            }
             match self.decoder.decode(input, &mut arguments) {
                 Ok(Decoded::Incomplete) => break,
                 Ok(Decoded::Command) => {
@@ -317,7 +326,7 @@ impl Connection {
                     self.take(&mut arguments, backend);
                 }
                 Ok(Decoded::TooBig(why)) => {
-                    let refusal = self.too_big(why);
+                    let refusal = self.too_big_for_user(why, backend);
                     if let Some(queue) = &mut self.state.transaction {
                         queue.break_by(&refusal);
                     }
@@ -380,6 +389,7 @@ impl Connection {
     /// Closes all doors. Outstanding operations go on, and their answers are dropped.
     pub fn close(&mut self, backend: &mut dyn Backend) {
         self.state.close_doors(backend);
+        self.log_out();
         self.drop_everything();
     }
 
@@ -430,7 +440,7 @@ impl Connection {
         true
     }
 
-    fn execute(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
+    fn execute(&mut self, spec: Option<&'static Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
         let is_repeated = std::mem::take(&mut self.is_repeated);
         self.last_command = spec.map_or("NULL", |spec| spec.name);
         self.last_place = spec.map(Spec::place);
@@ -440,6 +450,11 @@ impl Connection {
             None => {}
         }
         self.commands += u64::from(!is_repeated);
+        let guarded = match &self.login {
+            None => Ok(()),
+            Some(_) => self.guard(spec, arguments, is_repeated, backend),
+        };
+        let is_allowed = guarded.is_ok();
         let mut call = Call {
             connection: self,
             backend,
@@ -447,6 +462,7 @@ impl Connection {
             is_queued: false,
         };
         let result = match spec {
+            _ if !is_allowed => guarded,
             Some(spec) if call.connection.state.transaction.is_some() => {
                 commands::run_in_transaction(spec, &mut call)
             }
@@ -458,7 +474,11 @@ impl Connection {
                 call.backend.refuse_command(place);
             }
             // As in Redis, these are refused and the transaction goes on.
-            let is_harmless = matches!(self.last_command, "multi" | "watch");
+            let is_harmless = is_allowed && matches!(self.last_command, "multi" | "watch");
+            let refusal = match is_allowed {
+                true => refusal,
+                false => self.end_transaction(refusal),
+            };
             if let Some(queue) = self.state.transaction.as_mut().filter(|_| !is_harmless) {
                 queue.break_by(&refusal);
             }

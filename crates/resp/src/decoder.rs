@@ -75,6 +75,11 @@ impl Decoder {
         }
     }
 
+    /// Takes other limits from now on.
+    pub(crate) fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// How many bytes the input must have at least for the command in it to be complete, as far as is known. Decoding a shorter input again finds
     /// nothing new.
     pub fn wanted_bytes(&self) -> usize {

@@ -81,6 +81,11 @@ mod receipt;
 mod refusal;
 mod shape;
 mod slot;
+mod users;
+pub use users::{
+    BadPasswordHash, BadRight, DEFAULT_USER, PasswordHash, Refused, RefusedFor, Right, Rights, User,
+    UserBook, Users,
+};
 mod value;
 pub use value::{ReplyDecoder, Value};
 mod transaction;

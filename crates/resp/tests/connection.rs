@@ -4,7 +4,10 @@ mod world;
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use turnbuckle_core::{Answer, Answered, BadToken, Failure, Key, Operation};
-use turnbuckle_resp::{Backend, Connection, Limits, ReplyDecoder, SelectError, Value, encode_command};
+use turnbuckle_resp::{
+    Backend, Connection, DEFAULT_USER, Limits, ReplyDecoder, Rights, SelectError, User, UserBook, Users,
+    Value, encode_command,
+};
 use world::{World, greeting, send};
 
 fn encode(arguments: &[&[u8]]) -> BytesMut {
@@ -396,6 +399,44 @@ proptest! {
     }
 
     #[test]
+    fn a_user_with_few_rights_reaches_only_its_own_keys(
+        lines in prop::collection::vec(words(), 1..12),
+        transaction: bool,
+    ) {
+        let user = User {
+            name: "ann".into(),
+            passwords: Vec::new(),
+            anybody: true,
+            keyspaces: Some(vec!["causal".into(), "ordered".into()]),
+            keys: Some(vec!["k".into(), "A".into()]),
+            rights: Rights::everything(),
+            connections: None,
+            operations_per_second: None,
+            enabled: true,
+        };
+        let book = UserBook::new(Users::new([User { name: DEFAULT_USER.into(), ..user }]));
+        let (connection, mut world) = (world::connection(), World::default());
+        let mut connection = connection.with_users(book);
+        send("SELECT ordered\r\n", &mut connection, &mut world);
+        if transaction {
+            send("MULTI\r\n", &mut connection, &mut world);
+        }
+        for words in lines {
+            let mut input = BytesMut::new();
+            encode_command(&words, &mut input);
+            connection.handle_bytes(&mut input, &mut world);
+            while connection.wants_turn() {
+                connection.handle_bytes(&mut input, &mut world);
+            }
+            connection.output().split();
+        }
+        send("EXEC\r\n", &mut connection, &mut world);
+        for (keyspace, key) in &world.touched {
+            prop_assert!(keyspace != "quorum" && (key.0.starts_with(b"k") || key.0.starts_with(b"A")), "{keyspace} {key:?}");
+        }
+    }
+
+    #[test]
     fn whatever_is_sent_nothing_panics(
         lines in prop::collection::vec(words(), 1..12),
         resp in 2..4,
@@ -435,6 +476,7 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "EXISTS",
         "GET",
         "HELLO",
+        "ACL",
         "INFO",
         "KEYSPACE",
         "MGET",

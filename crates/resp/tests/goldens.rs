@@ -12,19 +12,27 @@
 //!   options                  what the last put asked for beside its value
 //!   cluster on|off           whether the site says that it is a Redis cluster
 //!   doors                    how many doors are open behind the connection
+//!   user NAME WORD..         the node has this user from now on; the words are below
+//!   remove NAME              the node has this user no more
+//!   refused                  what was refused because of its user, since the last time
+//!   pass MS                  the monotonic clock goes on
 //! ```
+//!
+//! The words of a user are `anybody`, `off`, `pass:PASSWORD`, `keyspaces:a,b`, `keys:a,b`, `commands:a,b`, `connections:N` and `operations:N`.
 mod world;
 
 use bytes::BytesMut;
-use std::error::Error;
-use turnbuckle_core::{Failure, Key, Route};
-use turnbuckle_resp::Connection;
+use std::{collections::BTreeMap, error::Error, sync::Arc};
+use turnbuckle_core::{Failure, Key, Micros, Route};
+use turnbuckle_resp::{Connection, PasswordHash, Rights, User, UserBook, Users};
 use world::World;
 
 struct Client {
     connection: Connection,
     world: World,
     input: BytesMut,
+    users: BTreeMap<String, User>,
+    book: Option<Arc<UserBook>>,
 }
 
 impl Client {
@@ -33,6 +41,8 @@ impl Client {
             connection: world::connection(),
             world: World::default(),
             input: BytesMut::new(),
+            users: BTreeMap::new(),
+            book: None,
         };
         client.send(format!("HELLO {resp}\r\n").as_bytes());
         client
@@ -62,6 +72,19 @@ impl Client {
         shown
     }
 
+    fn replace_users(&mut self) {
+        let users = Users::new(self.users.values().cloned());
+        match &self.book {
+            Some(book) => book.replace(users),
+            None => {
+                let book = UserBook::new(users);
+                let connection = std::mem::replace(&mut self.connection, world::connection());
+                self.connection = connection.with_users(Arc::clone(&book));
+                self.book = Some(book);
+            }
+        }
+    }
+
     fn run(&mut self, name: &str, words: &[&str]) -> Result<String, Box<dyn Error>> {
         match name {
             "raw" => return Ok(self.send(&unescape(&words.concat())?)),
@@ -86,11 +109,57 @@ impl Client {
             "route" => self.world.route = None,
             "options" => return Ok(format!("{:?}\n", self.world.options)),
             "cluster" => self.world.is_standalone = words == ["off"],
+            "user" => {
+                let user = user(words[0], &words[1..])?;
+                self.users.insert(user.name.clone(), user);
+                self.replace_users();
+            }
+            "remove" => {
+                self.users.remove(words[0]);
+                self.replace_users();
+            }
+            "refused" => {
+                let refused = std::mem::take(&mut self.world.refused);
+                return Ok(refused.iter().map(|line| format!("{line}\n")).collect());
+            }
+            "pass" => self.world.passed = self.world.passed + Micros::from_millis(words[0].parse()?),
             "doors" => return Ok(format!("{}\n", self.world.open_doors())),
             line => return Ok(self.send(format!("{line}\r\n").as_bytes())),
         }
         Ok(String::new())
     }
+}
+
+fn user(name: &str, words: &[&str]) -> Result<User, Box<dyn Error>> {
+    let mut user = User {
+        name: name.into(),
+        passwords: Vec::new(),
+        anybody: false,
+        keyspaces: None,
+        keys: None,
+        rights: Rights::default(),
+        connections: None,
+        operations_per_second: None,
+        enabled: true,
+    };
+    for word in words {
+        let (word, value) = word.split_once(':').unwrap_or((word, ""));
+        let values = value.split(',');
+        match word {
+            "anybody" => user.anybody = true,
+            "off" => user.enabled = false,
+            "pass" => user
+                .passwords
+                .push(PasswordHash::of(value.as_bytes(), b"the salt")),
+            "keyspaces" => user.keyspaces = Some(values.map(String::from).collect()),
+            "keys" => user.keys = Some(values.map(|key| key.to_owned().into()).collect()),
+            "commands" => user.rights = Rights::of(values.map(str::parse).collect::<Result<Vec<_>, _>>()?),
+            "connections" => user.connections = Some(value.parse()?),
+            "operations" => user.operations_per_second = Some(value.parse()?),
+            other => return Err(format!("unknown word {other}").into()),
+        }
+    }
+    Ok(user)
 }
 
 fn unescape(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {

@@ -5,6 +5,8 @@
 //! secret_file = "shop.secret"      # or secret = "...": signs session tokens and authenticates peers
 //! admin_token_file = "ops.token"   # optional; or admin_token = "...": lets operators change things through the admin address
 //! admin_hosts = ["ops.example"]    # optional: further host names of the admin addresses
+//! users_file = "users.toml"        # optional: the users and their rights, see `users`
+//! protected = true                 # without users, only clients of this machine are served
 //!
 //! [tls]                            # optional; see `tls`
 //! certificate = "tls/{node}.crt"
@@ -67,8 +69,9 @@ mod limits;
 pub use limits::Limits;
 mod read;
 pub use read::ConfigError;
-pub(crate) use read::read_bounded;
+pub(crate) use read::{read_bounded, read_text};
 mod tables;
+pub(crate) use tables::SecretText;
 mod wan;
 pub use wan::read_wan_file;
 
@@ -89,6 +92,10 @@ pub struct ClusterConfig {
     pub limits: Limits,
     /// Whether nodes tell clients that a site is a Redis cluster.
     pub cluster_mode: bool,
+    /// The file of the users. Each node reads it at its start, and again when it is told to.
+    pub users_file: Option<PathBuf>,
+    /// Whether a node without users serves only clients of its own machine.
+    pub protected: bool,
     /// The delays between sites at the start.
     pub wan: WanDelays,
     /// Certificates, and which connections they protect. `None`: no connection is protected.
@@ -173,6 +180,12 @@ impl ClusterConfig {
             .iter()
             .flat_map(|node| [node.admin.host(), node.resp.host(), node.peer.host()]);
         of_nodes.chain(self.admin_hosts.iter().map(String::as_str))
+    }
+
+    /// Whether a node without users serves clients of its own machine only. Clients that need certificates may come from other machines.
+    pub fn is_protected(&self) -> bool {
+        let clients = self.tls.as_ref().map_or(ClientTls::Plain, |tls| tls.clients);
+        self.protected && clients != ClientTls::Certificate
     }
 
     /// The names of the sites, in their order: place n is `SiteId(n)`.

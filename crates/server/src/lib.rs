@@ -18,6 +18,7 @@
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
 pub mod admin;
+mod audit;
 mod clock;
 pub use clock::Clock;
 pub mod config;
@@ -31,4 +32,5 @@ mod test_faults;
 mod tls;
 pub use test_faults::{BadTestFaults, TestFaults};
 pub use tls::{Link, Tls, TlsAuthority, TlsError};
+mod users;
 pub mod wan;

@@ -193,7 +193,7 @@ impl Recorder {
         self.counts.clients_left.add(1);
     }
 
-    /// A client was refused because of `max_clients`.
+    /// A client was refused because of `max_clients`, or because the node has no users.
     pub fn client_refused(&mut self) {
         self.counts.clients_refused.add(1);
     }

@@ -20,16 +20,17 @@ use crate::{
     Clock, TestFaults,
     admin::AdminServer,
     admin::ask_others,
-    config::{ClusterConfig, NodeId},
+    config::{ClusterConfig, ConfigError, NodeId},
     peer,
     tls::TlsError,
+    users,
     wan::WanMatrix,
 };
 use client::Client;
 use event_loop::EventLoop;
 use socket::Socket;
 use std::{
-    io,
+    io::{self, Write},
     net::{TcpListener, ToSocketAddrs},
     rc::Rc,
     sync::{Arc, atomic::Ordering},
@@ -38,7 +39,7 @@ use std::{
 use thiserror::Error;
 use tokio::task::LocalSet;
 use turnbuckle_node::OpenError;
-use turnbuckle_resp::{Connection, Greeting};
+use turnbuckle_resp::{Connection, Greeting, Refused, RefusedFor, UserBook};
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
@@ -98,6 +99,9 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error("[tls]: {0}")]
     Tls(#[from] TlsError),
+    /// The file of the users cannot be read, or has a mistake.
+    #[error(transparent)]
+    Users(#[from] ConfigError),
     /// The system provides no thread, runtime, socket or random numbers.
     #[error("the operating system refused: {0}")]
     System(#[from] io::Error),
@@ -132,6 +136,8 @@ struct Start {
     options: StartOptions,
     /// The clock stays when the node is opened again: a process takes the wall clock as it is only once.
     clock: Arc<Clock>,
+    /// The users stay, too: if the file has a mistake by then, the node serves nevertheless.
+    users: Option<Arc<UserBook>>,
 }
 
 /// The sockets of a node. They are bound before anything else, because a port that is taken is the most common mistake.
@@ -171,7 +177,9 @@ pub fn start_with(
     options: StartOptions,
 ) -> Result<Running, StartError> {
     let clock = Clock::new(config.limits.clock_bound()).with_faults(options.faults.clone());
+    let users = read_users(&config, node)?;
     Start {
+        users,
         config,
         node,
         wan,
@@ -180,6 +188,47 @@ pub fn start_with(
     }
     .run()
 }
+
+/// Reads the users, if there is a file of them. Says what a node without users does.
+fn read_users(config: &ClusterConfig, node: NodeId) -> Result<Option<Arc<UserBook>>, ConfigError> {
+    let entry = config.node(node);
+    let node = &entry.name;
+    let Some(file) = &config.users_file else {
+        let is_local = match entry.resp.host() {
+            "localhost" => true,
+            host => host
+                .parse()
+                .is_ok_and(|address: std::net::IpAddr| address.is_loopback()),
+        };
+        match (config.is_protected(), is_local) {
+            (true, true) => tracing::info!(node, "{NO_USERS}"),
+            (true, false) => tracing::warn!(node, "{NO_USERS}"),
+            (false, _) => tracing::warn!(
+                node,
+                "the node has no users and is not protected: each client that reaches {} may do everything",
+                entry.resp
+            ),
+        }
+        return Ok(None);
+    };
+    let found = users::read(file, config)?;
+    if users::is_readable_by_others(file) {
+        tracing::warn!(
+            node,
+            "{} can be read by other users of the machine: it should have mode 0600",
+            file.display()
+        );
+    }
+    tracing::info!(node, "{} users of {}", found.len(), file.display());
+    Ok(Some(UserBook::new(found)))
+}
+
+const NO_USERS: &str = "the node has no users (users_file), so it serves clients of this machine only, over loopback addresses (protected)";
+
+/// What a client of another machine is told by a node without users.
+const DENIED: &[u8] = b"-DENIED This node has no users, so it serves clients of its own machine only, over loopback addresses. Either give it \
+    users (users_file in its configuration), or write protected = false there if every machine that reaches it may do everything; then restart \
+    the node (docs/security.md).\r\n";
 
 /// Says which default levels often cost more than their names say.
 fn warn_of_levels(config: &ClusterConfig, node: &str) {
@@ -295,6 +344,20 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
                 continue;
             }
         };
+        if host.is_protected_from(address.ip()) {
+            host.note_refused(&Refused {
+                why: RefusedFor::Protected,
+                client: &address.to_string(),
+                user: b"",
+                command: "",
+                keyspace: "",
+                key: None,
+            });
+            event_loop.recorder.borrow_mut().client_refused();
+            // Tokio does not write before it knows that the socket is ready.
+            let _ = socket.into_std().map(|mut socket| socket.write(DENIED));
+            continue;
+        }
         if !host.admit_client() {
             event_loop.recorder.borrow_mut().client_refused();
             // With TLS, the client cannot read that.
@@ -326,8 +389,11 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
         };
         let charge = host.client_memory.open(greeting.id, &event_loop.served);
         let now = event_loop.now().monotonic;
-        let client =
-            event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting), charge, now));
+        let connection = match &host.users {
+            Some(users) => Connection::new(greeting).with_users(Arc::clone(users)),
+            None => Connection::new(greeting),
+        };
+        let client = event_loop.admit(|slot| Client::new(slot, socket, connection, charge, now));
         event_loop.recorder.borrow_mut().client_connected();
         let event_loop = Rc::clone(event_loop);
         tokio::task::spawn_local(client.serve(event_loop));
@@ -346,6 +412,16 @@ impl Running {
     /// Whether the node has links to all other nodes.
     pub fn is_connected(&self) -> bool {
         self.host.peers().all(|peer| self.host.node.is_link_up(peer))
+    }
+
+    /// Whether it has users.
+    pub fn has_users(&self) -> bool {
+        self.host.users.is_some()
+    }
+
+    /// Reads the file of the users again. If it cannot be read or has a mistake, that is logged, and the users stay as they are.
+    pub fn reload_users(&self) {
+        self.host.reload_users();
     }
 
     /// Why the node stopped by itself, if it did.

@@ -43,6 +43,12 @@ pub struct Status {
     /// How many requests its admin HTTP has refused: for a foreign host, of a foreign web page, or without the right token.
     #[serde(default)]
     pub admin_refused_total: u64,
+    /// How often it has refused something to a client because of its user, by the reason.
+    #[serde(default)]
+    pub refused_total: BTreeMap<String, u64>,
+    /// How often it has read the file of the users again and found a mistake, so that the users stayed as they were.
+    #[serde(default)]
+    pub users_file_refused_total: u64,
     /// Its checkpoints.
     pub checkpoint: CheckpointStatus,
     /// The machine's wall clock.

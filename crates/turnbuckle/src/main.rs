@@ -20,6 +20,7 @@ mod protocols;
 mod shell;
 mod sim;
 mod start;
+mod user;
 mod wan;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -47,6 +48,7 @@ enum Command {
     Man(manual::Man),
     Sim(sim::Sim),
     Start(start::Start),
+    User(user::User),
     Wan(wan::Wan),
 }
 
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         | Command::Completions(_)
         | Command::Demo(_)
         | Command::Man(_)
+        | Command::User(_)
         | Command::Wan(_) => "warn",
         // Its nodes meet every trouble there is, as they should.
         Command::Experiment(_) | Command::Sim(_) => "off",
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Man(options) => manual::write_pages(&options, Cli::command()),
         Command::Sim(options) => sim::run(&options),
         Command::Start(options) => start::run(&options),
+        Command::User(options) => user::run(&options),
         Command::Wan(options) => wan::run(&options),
     };
     failure::exit_code(done)

@@ -4,7 +4,7 @@ use clap::Args;
 use std::{io::ErrorKind, path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{
-    Running, StartOptions, TestFaults,
+    Running, StartError, StartOptions, TestFaults,
     config::{ClusterConfig, ConfigError},
     wan::WanMatrix,
 };
@@ -88,7 +88,10 @@ pub fn run(options: &Start) -> Result<(), Failure> {
         faults,
     };
     let running = turnbuckle_server::start_with(Arc::clone(&config), node, wan, start_options);
-    let running = running.map_err(|error| environment(&error))?;
+    let running = running.map_err(|error| match error {
+        StartError::Users(ConfigError::Wrong(_)) => usage(&error),
+        error => environment(&error),
+    })?;
     let entry = config.node(node);
     let ready = format!(
         "node {} at site {} is ready: RESP {}, admin {}://{}, peers {}",
@@ -145,6 +148,10 @@ fn wait(
         loop {
             tokio::select! {
                 signal = told.wait() => {
+                    if signal == HANGUP && running.iter().any(Running::has_users) {
+                        running.iter().for_each(Running::reload_users);
+                        continue;
+                    }
                     tracing::info!("stopping, because of {signal}");
                     tell_systemd(sd_notify::NotifyState::Stopping);
                     end_at_once_if_told_again();
@@ -165,6 +172,9 @@ fn wait(
         }
     })
 }
+
+/// This signal tells nodes that have users to read the file of the users again. A node without users ends.
+const HANGUP: &str = "SIGHUP";
 
 /// The signals that tell a process to end.
 struct Told([Signal; 3]);
@@ -187,7 +197,7 @@ impl Told {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
-            _ = hangup.recv() => "SIGHUP",
+            _ = hangup.recv() => HANGUP,
         }
     }
 }

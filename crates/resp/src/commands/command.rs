@@ -1,4 +1,5 @@
 use super::{COMMANDS, PLAIN, Spec, check_subcommand, find, reply_help, unknown_subcommand};
+use crate::users::rights;
 use crate::{Writer, call::Call, glob, refusal::Refusal};
 
 pub(super) const COMMAND: Spec = Spec {
@@ -74,7 +75,7 @@ fn write_info(spec: &Spec, writer: &mut Writer<'_>) {
     for place in [spec.keys.first, spec.keys.last, spec.keys.step] {
         writer.integer(i64::from(place));
     }
-    write_words(categories(spec).into_iter(), "@", writer);
+    write_words(rights::categories(spec).into_iter(), "@", writer);
     writer.set(0);
     writer.set(0);
     writer.array(0);
@@ -85,26 +86,6 @@ fn write_words<'a>(words: impl ExactSizeIterator<Item = &'a str>, prefix: &str, 
     for word in words {
         writer.simple(&format!("{prefix}{word}"));
     }
-}
-
-/// What Redis calls ACL categories.
-fn categories(spec: &Spec) -> Vec<&'static str> {
-    let has = |flag| spec.flags.contains(&flag);
-    let mut categories = Vec::new();
-    if has("readonly") {
-        categories.push("read");
-    }
-    if has("write") {
-        categories.push("write");
-    }
-    match spec.group {
-        "string" => categories.push("string"),
-        "generic" => categories.push("keyspace"),
-        "connection" => categories.push("connection"),
-        _ => {}
-    }
-    categories.push(if has("fast") { "fast" } else { "slow" });
-    categories
 }
 
 fn docs(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -129,24 +110,22 @@ fn docs(call: &mut Call<'_>) -> Result<(), Refusal> {
 
 fn list(call: &mut Call<'_>) -> Result<(), Refusal> {
     let arguments = call.arguments;
-    let pattern = match arguments.len() {
-        2 => b"*".to_vec(),
-        5 if arguments.is(2, "FILTERBY") && arguments.is(3, "PATTERN") => {
-            arguments.at(4).to_ascii_lowercase()
+    let filter = |word| arguments.len() == 5 && arguments.is(2, "FILTERBY") && arguments.is(3, word);
+    let found: Vec<&str> = match arguments.len() {
+        2 => COMMANDS.iter().map(|spec| spec.name).collect(),
+        _ if filter("PATTERN") => {
+            let (pattern, mut steps) = (arguments.at(4).to_ascii_lowercase(), 1_000_000);
+            let names = COMMANDS.iter().map(|spec| spec.name);
+            names
+                .filter(|name| glob::matches(&pattern, name.as_bytes(), &mut steps) == Some(true))
+                .collect()
         }
-        5 if arguments.is(2, "FILTERBY") && (arguments.is(3, "MODULE") || arguments.is(3, "ACLCAT")) => {
-            return Err(Refusal::unsupported(
-                "COMMAND LIST: there are neither modules nor users",
-            ));
+        _ if filter("ACLCAT") => rights::of_category(&call.text(4).to_lowercase()).collect(),
+        _ if filter("MODULE") => {
+            return Err(Refusal::unsupported("COMMAND LIST: there are no modules"));
         }
         _ => return Err(Refusal::syntax()),
     };
-    let mut steps = 1_000_000;
-    let found: Vec<&str> = COMMANDS
-        .iter()
-        .map(|spec| spec.name)
-        .filter(|name| glob::matches(&pattern, name.as_bytes(), &mut steps) == Some(true))
-        .collect();
     call.reply(|writer| {
         writer.array(found.len());
         for name in found {

@@ -1,5 +1,5 @@
 use super::{
-    PLAIN, Spec,
+    Concerns, PLAIN, Spec,
     keyspace::{described, write_levels},
     reply_help,
 };
@@ -11,6 +11,7 @@ pub(super) const CONSISTENCY: Spec = Spec {
     summary: "The levels at which the connection reads and writes.",
     waits: true,
     run,
+    concerns: Concerns::Keyspace,
     ..PLAIN
 };
 

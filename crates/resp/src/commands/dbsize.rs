@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec};
+use super::{Concerns, PLAIN, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::Operation;
 
@@ -10,6 +10,7 @@ pub(super) const DBSIZE: Spec = Spec {
     summary: "Counts the keys that have a value.",
     waits: true,
     run,
+    concerns: Concerns::AllKeys,
     ..PLAIN
 };
 

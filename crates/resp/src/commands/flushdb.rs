@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec};
+use super::{Concerns, PLAIN, Spec};
 use crate::{call::Call, connection::Walk, refusal::Refusal};
 
 pub(super) const FLUSHDB: Spec = Spec {
@@ -10,6 +10,7 @@ pub(super) const FLUSHDB: Spec = Spec {
     summary: "Deletes all keys of the keyspace, one by one. Writes that are made meanwhile may survive.",
     waits: true,
     run,
+    concerns: Concerns::AllKeys,
     ..PLAIN
 };
 

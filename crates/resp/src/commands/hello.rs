@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec, auth::check_user, client::check_name};
+use super::{PLAIN, Spec, client::check_name};
 use crate::{Resp, call::Call, number::parse_integer, refusal::Refusal};
 
 pub(super) const HELLO: Spec = Spec {
@@ -7,6 +7,7 @@ pub(super) const HELLO: Spec = Spec {
     summary: "Chooses RESP2 or RESP3, and tells about the server.",
     waits: true,
     run,
+    is_open: true,
     ..PLAIN
 };
 
@@ -15,7 +16,7 @@ pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let mut resp = call.connection.state.resp;
-    let mut name = None;
+    let (mut name, mut user) = (None, None);
     if call.len() > 1 {
         resp = match parse_integer(call.arguments.at(1)) {
             Some(2) => Resp::Two,
@@ -27,7 +28,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         while place < call.len() {
             let more = call.len() - place - 1;
             if call.arguments.is(place, "AUTH") && more >= 2 {
-                check_user(call.arguments.at(place + 1))?;
+                user = Some((call.arguments.at(place + 1), call.arguments.at(place + 2)));
                 place += 3;
             } else if call.arguments.is(place, "SETNAME") && more >= 1 {
                 check_name(call.arguments.at(place + 1))?;
@@ -40,6 +41,17 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
                 )));
             }
         }
+    }
+    match user {
+        Some((user, password)) => call.connection.authenticate(user, password, call.backend)?,
+        None if !call.connection.is_authenticated() => {
+            return Err(Refusal(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be \
+                 used to authenticate the client and select the RESP protocol version at the same time"
+                    .into(),
+            ));
+        }
+        None => {}
     }
     // Nothing is changed before the whole command is understood.
     call.connection.state.resp = resp;

@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec, keyspace::described};
+use super::{Concerns, PLAIN, Spec, keyspace::described};
 use crate::connection::Walk;
 
 pub(super) const KEYS: Spec = Spec {
@@ -18,5 +18,6 @@ pub(super) const KEYS: Spec = Spec {
         call.connection.begin_walk(walk, frame_bytes, call.backend);
         Ok(())
     },
+    concerns: Concerns::AllKeys,
     ..PLAIN
 };

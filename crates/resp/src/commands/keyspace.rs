@@ -16,7 +16,8 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     match call.text(1).to_lowercase().as_str() {
         "list" => {
             check_subcommand(call, "keyspace|list", 2..=2)?;
-            let keyspaces = call.backend.keyspaces();
+            let mut keyspaces = call.backend.keyspaces();
+            keyspaces.retain(|keyspace| call.connection.may_access(&keyspace.name));
             call.reply(|writer| {
                 writer.array(keyspaces.len());
                 for keyspace in keyspaces {
@@ -31,6 +32,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
             } else {
                 call.connection.state.keyspace.clone()
             };
+            call.connection.check_keyspace(&name, call.backend)?;
             let keyspace = described(call, &name)?;
             call.reply(|writer| write_info(&keyspace, writer))
         }

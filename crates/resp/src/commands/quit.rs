@@ -5,6 +5,7 @@ pub(super) const QUIT: Spec = Spec {
     name: "quit",
     summary: "Closes the connection after all earlier commands are answered.",
     run,
+    is_open: true,
     ..PLAIN
 };
 

@@ -7,11 +7,13 @@ pub(super) const RESET: Spec = Spec {
     summary: "Resets the connection to its state at the beginning.",
     waits: true,
     run,
+    is_open: true,
     ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.connection.state.close_doors(call.backend);
+    call.connection.log_out();
     let state = &mut call.connection.state;
     // As in Redis, the name and version of the library stay.
     let library = std::mem::take(&mut state.library);

@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec};
+use super::{Concerns, PLAIN, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::{HASH_SLOTS, Operation};
 
@@ -11,6 +11,7 @@ pub(super) const SCAN: Spec = Spec {
     summary: "Lists keys, some at a time.",
     waits: true,
     run,
+    concerns: Concerns::AllKeys,
     ..PLAIN
 };
 

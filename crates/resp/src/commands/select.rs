@@ -13,6 +13,7 @@ pub(super) const SELECT: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (keyspace, db) = resolve(call)?;
+    call.connection.check_keyspace(&keyspace, call.backend)?;
     if keyspace == call.connection.state.keyspace {
         // Clients select their keyspace again whenever they take a connection from their pool.
         return call.reply_ok();

@@ -1,4 +1,4 @@
-use super::{PLAIN, Spec, check_subcommand, reply_help, unknown_subcommand};
+use super::{Concerns, PLAIN, Spec, check_subcommand, reply_help, unknown_subcommand};
 use crate::{call::Call, refusal::Refusal};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
@@ -9,6 +9,7 @@ pub(super) const SESSION: Spec = Spec {
     summary: "What this client has seen, as a token with which it can go on at another node.",
     waits: true,
     run,
+    concerns: Concerns::Keyspace,
     ..PLAIN
 };
 

@@ -8,7 +8,7 @@ const SHOWN_BYTES: usize = 128;
 pub(crate) fn run_unknown(call: &mut Call<'_>) -> Result<(), Refusal> {
     let arguments = call.arguments;
     let name = arguments.at(0);
-    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+    if is_http(name) {
         // A browser was made to talk to this port. The rest of its request would be taken for commands.
         call.connection.end();
         return Err(Refusal::err("this is not an HTTP port"));
@@ -25,6 +25,11 @@ pub(crate) fn run_unknown(call: &mut Call<'_>) -> Result<(), Refusal> {
         "unknown command '{}', with args beginning with: {shown}",
         shorten(name, SHOWN_BYTES)
     )))
+}
+
+/// Whether this is a line of a request over HTTP.
+pub(crate) fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 fn shorten(text: &[u8], max: usize) -> String {

@@ -21,7 +21,7 @@ const STRINGS_ONLY: &str = "values are strings; there are no other types";
 
 const UNSUPPORTED: [(&[&str], &str); 10] = [
     (
-        &["ACL", "DEBUG", "SHUTDOWN"],
+        &["DEBUG", "SHUTDOWN"],
         "this command is about the internals of Redis, and those of Turnbuckle differ",
     ),
     (&["COPY", "RENAME", "RENAMENX", "SETBIT"], NO_STEP),

@@ -10,7 +10,7 @@ use turnbuckle_core::{
     ServerId, Siblings, SiteId, Step, TokenHeader, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
-    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
+    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, Refused, SelectError,
 };
 
 #[derive(Default)]
@@ -37,6 +37,12 @@ pub struct World {
     pub is_standalone: bool,
     /// How many bytes a connection may hold; `None` is unbounded.
     pub room: Option<usize>,
+    /// What was refused because of the client's user.
+    pub refused: Vec<String>,
+    /// The keyspaces and keys of all operations so far; the key `*` stands for all keys.
+    pub touched: BTreeSet<(String, Key)>,
+    /// How far the monotonic clock is ahead of its beginning.
+    pub passed: Micros,
 }
 
 /// A session that counts its operations.
@@ -363,6 +369,8 @@ impl Backend for World {
         let door = self.doors.get_mut(&door).expect("the door is open");
         door.operations += 1;
         let keyspace = door.keyspace.clone();
+        let touched = keys_of_operation(&operation).into_iter();
+        self.touched.extend(touched.map(|key| (keyspace.clone(), key)));
         self.operations += 1;
         let answered = self.answered(&keyspace, operation);
         if self.deferring {
@@ -383,6 +391,28 @@ impl Backend for World {
 
     fn divides_reads(&self, _: DoorId, _: Option<&turnbuckle_core::Wanted>) -> bool {
         self.divides
+    }
+
+    fn note_refused(&mut self, refused: &Refused<'_>) {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        self.refused.push(format!(
+            "{} {} user={} command={} keyspace={} key={}",
+            refused.why.label(),
+            refused.client,
+            text(refused.user),
+            refused.command,
+            refused.keyspace,
+            refused.key.map(text).unwrap_or_default()
+        ));
+    }
+
+    fn monotonic_time(&self) -> Micros {
+        NOW + self.passed
+    }
+
+    fn fill_random(&mut self, bytes: &mut [u8]) -> bool {
+        bytes.fill(0xab);
+        true
     }
 
     fn grow_to(&mut self, bytes: usize) -> bool {
@@ -463,6 +493,19 @@ impl Backend for World {
             .map(|(name, value)| (name.into(), value.into()))
             .to_vec()
     }
+}
+
+fn keys_of_operation(operation: &Operation) -> Vec<Key> {
+    let keys = match operation {
+        Operation::Get { key, .. } | Operation::Put { key, .. } | Operation::Siblings { key, .. } => {
+            vec![key]
+        }
+        Operation::ReadMany { keys, .. } | Operation::Watch { keys, .. } => keys.iter().collect(),
+        Operation::Transact { transaction, .. } => transaction.keys().collect(),
+        Operation::Scan { .. } | Operation::Count => return vec![Key::from("*")],
+        Operation::First(first) => return keys_of_operation(&first.operation),
+    };
+    keys.into_iter().map(Key::compact).collect()
 }
 
 /// Sends bytes and returns what comes back.

@@ -47,6 +47,11 @@ pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<Clu
             .as_ref()
             .map_or_else(|| Ok(Limits::default()), check_limits)?,
         cluster_mode: table.cluster_mode.as_ref().is_none_or(|mode| *mode.get_ref()),
+        users_file: table
+            .users_file
+            .as_ref()
+            .map(|file| resolve(document, file.text())),
+        protected: table.protected.as_ref().is_none_or(|given| *given.get_ref()),
         wan: check_wan(document, &table.wan, &sites)?,
         tls: table.tls.as_ref().map(|tls| check_tls(document, tls)),
         sites,

@@ -26,7 +26,7 @@ pub enum ConfigError {
 }
 
 /// The text of a configuration file. The file must be a regular file of at most `MAX_BYTES`, so that reading neither hangs nor fills the memory.
-pub(super) fn read_text(file: &Path) -> Result<String, ConfigError> {
+pub(crate) fn read_text(file: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable {
         file: file.to_owned(),
         source,

@@ -20,6 +20,8 @@ pub(super) struct ClusterTable {
     pub(super) admin_hosts: Vec<Word<HostName>>,
     pub(super) cluster_mode: Option<Spanned<bool>>,
     pub(super) tls: Option<TlsTable>,
+    pub(super) users_file: Option<Word<FilePath>>,
+    pub(super) protected: Option<Spanned<bool>>,
     #[serde(default)]
     pub(super) site: Vec<Spanned<SiteTable>>,
     #[serde(default)]
@@ -93,8 +95,20 @@ impl FromStr for Directory {
     }
 }
 
+/// The path of a file, which may be missing on the machine that only checks the configuration.
+pub(super) struct FilePath;
+
+impl FromStr for FilePath {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<FilePath, &'static str> {
+        let is_path = !text.is_empty() && !text.contains('\0');
+        is_path.then_some(FilePath).ok_or("expected the path of a file")
+    }
+}
+
 /// A secret. Errors about it do not show it.
-pub(super) struct SecretText(pub String);
+pub(crate) struct SecretText(pub String);
 
 impl<'de> Deserialize<'de> for SecretText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SecretText, D::Error> {

@@ -35,6 +35,7 @@ pub(super) fn render(
     clients(&mut text, loops);
     client_memory(&mut text, status);
     strangers(&mut text, status);
+    users(&mut text, status);
     streams(&mut text, &status.streams);
     keyspaces_state(&mut text, status);
     own_metrics(&mut text, status);
@@ -115,7 +116,7 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
     family(
         "turnbuckle_clients_refused_total",
         Kind::Counter,
-        "Clients that were refused because max_clients were connected.",
+        "Clients that were refused because max_clients were connected, or because the node has no users and is protected.",
         sum(|counts| counts.clients_refused.value()),
     );
     family(
@@ -200,6 +201,17 @@ fn strangers(text: &mut Exposition, status: &Status) {
     ] {
         text.family(name, kind, help).sample(&[], value as f64);
     }
+}
+
+fn users(text: &mut Exposition, status: &Status) {
+    let help = "What was refused to clients because of their user, by the reason.";
+    let mut family = text.family("turnbuckle_refused_total", Kind::Counter, help);
+    for (reason, count) in &status.refused_total {
+        family.sample(&[("reason", reason)], *count as f64);
+    }
+    let help = "Times the file of the users was read again and refused for a mistake, so that the users stayed as they were.";
+    text.family("turnbuckle_users_file_refused_total", Kind::Counter, help)
+        .sample(&[], status.users_file_refused_total as f64);
 }
 
 /// The partitions of a keyspace together: the age of the oldest entry of all, and the number of entries.

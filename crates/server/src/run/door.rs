@@ -2,7 +2,7 @@
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
 use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Vector, Wanted};
-use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
+use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, Refused, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
 const TAG_BITS: u32 = 40;
@@ -86,6 +86,19 @@ impl Backend for LoopBackend<'_> {
 
     fn refuse_command(&mut self, place: usize) {
         self.event_loop.recorder.borrow_mut().command_refused(place);
+    }
+
+    fn note_refused(&mut self, refused: &Refused<'_>) {
+        self.event_loop.host.note_refused(refused);
+    }
+
+    fn monotonic_time(&self) -> Micros {
+        self.event_loop.now().monotonic
+    }
+
+    fn fill_random(&mut self, bytes: &mut [u8]) -> bool {
+        self.event_loop.host.fill_random(bytes);
+        true
     }
 
     fn grow_to(&mut self, bytes: usize) -> bool {

@@ -297,6 +297,7 @@ impl EventLoop {
             give_back_freed_memory();
             if self.index == 0 {
                 self.host.client_memory.look();
+                self.host.audit.sum_up(now.monotonic);
                 self.host.node.share_memory();
                 if self.next_prefer.get() <= now.monotonic {
                     self.next_prefer.set(now.monotonic + PREFER_EVERY);

@@ -11,17 +11,20 @@ use super::{
 use crate::{
     TestFaults,
     admin::{AdminToken, Guard, Others},
+    audit::Audit,
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
     peer::{Identity, Met, StrangerCounts},
     tls::Tls,
+    users,
     wan::{LinkDelay, WanMatrix},
 };
 use data::{Data, Opened};
 use info::Rates;
 use rand::{Rng, SeedableRng};
 use std::{
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -32,7 +35,7 @@ use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId, Wish};
 use turnbuckle_log::DirectoryDisk;
 use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Planted};
-use turnbuckle_resp::Limits;
+use turnbuckle_resp::{Limits, Refused, UserBook};
 use turnbuckle_served::AddToGateway;
 
 /// What all threads of a node share.
@@ -64,6 +67,9 @@ pub(crate) struct Host {
     pub client_ids: AtomicU64,
     pub client_memory: Arc<ClientMemory>,
     pub strangers: StrangerCounts,
+    /// The users, if the node has a file of them.
+    pub users: Option<Arc<UserBook>>,
+    pub audit: Audit,
     pub syncs: AtomicU64,
     /// How often the log is synced while there is something to sync, and whether any keyspace asks for syncs by interval.
     pub sync_every: Duration,
@@ -108,6 +114,7 @@ impl Host {
             wan,
             options,
             clock,
+            users,
         } = start.clone();
         let faults = options.faults;
         let entry = config.node(id);
@@ -191,6 +198,8 @@ impl Host {
             workers_stopping: AtomicBool::new(false),
             client_ids: AtomicU64::new(0),
             strangers: StrangerCounts::default(),
+            users,
+            audit: Audit::new(&entry.name),
             client_memory: ClientMemory::new(config.limits.client_memory_bytes()),
             syncs: AtomicU64::new(0),
             sync_every: interval.unwrap_or(LAZY_SYNC),
@@ -416,6 +425,38 @@ impl Host {
         admitted.is_ok()
     }
 
+    /// Whether the node does not serve a client of this address: it has no users, and the client is on another machine.
+    pub fn is_protected_from(&self, client: IpAddr) -> bool {
+        self.users.is_none() && self.config.is_protected() && !client.to_canonical().is_loopback()
+    }
+
+    /// Something was refused because of the client's user.
+    pub fn note_refused(&self, refused: &Refused<'_>) {
+        self.audit.note(refused, self.clock.monotonic());
+    }
+
+    /// Reads the file of the users again. If it cannot be read or has a mistake, that is logged, and the users stay as they are.
+    pub fn reload_users(&self) {
+        let (Some(book), Some(file)) = (&self.users, &self.config.users_file) else {
+            return;
+        };
+        match users::read(file, &self.config) {
+            Ok(users) => {
+                tracing::info!(
+                    node = self.name,
+                    "{} users of {}, read again",
+                    users.len(),
+                    file.display()
+                );
+                book.replace(users);
+            }
+            Err(error) => {
+                self.audit.note_bad_file();
+                tracing::error!(node = self.name, "the users stay as they were: {error}");
+            }
+        }
+    }
+
     pub fn client_left(&self) {
         self.clients.fetch_sub(1, Ordering::AcqRel);
     }
@@ -547,6 +588,10 @@ impl Host {
 
     pub fn draw(&self) -> u64 {
         lock(&self.random).next_u64()
+    }
+
+    pub fn fill_random(&self, bytes: &mut [u8]) {
+        lock(&self.random).fill_bytes(bytes);
     }
 
     pub fn nonce(&self) -> [u8; 16] {

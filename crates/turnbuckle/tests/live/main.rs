@@ -17,3 +17,4 @@ mod redis_crate;
 mod refuses_to_start;
 mod tls;
 mod transactions;
+mod users;

@@ -635,6 +635,8 @@ impl AdminSource for Host {
             },
             strangers: self.strangers.status(),
             admin_refused_total: self.guard.refused(),
+            refused_total: self.audit.counts(),
+            users_file_refused_total: self.audit.bad_files(),
             clock: ClockStatus {
                 away_seconds: jumps.away.0 as f64 / 1e6,
                 jumps_total: jumps.total,
