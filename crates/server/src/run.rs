@@ -203,6 +203,10 @@ fn read_users(config: &ClusterConfig, node: NodeId) -> Result<Option<Arc<UserBoo
         match (config.is_protected(), is_local) {
             (true, true) => tracing::info!(node, "{NO_USERS}"),
             (true, false) => tracing::warn!(node, "{NO_USERS}"),
+            (false, _) if config.protected => tracing::info!(
+                node,
+                "the node has no users: each client with a certificate may do everything"
+            ),
             (false, _) => tracing::warn!(
                 node,
                 "the node has no users and is not protected: each client that reaches {} may do everything",
