@@ -71,7 +71,11 @@ async fn look_at_certificates(host: Arc<Host>) {
     if let Some(tls) = &host.tls {
         loop {
             sleep(tls::LOOK_EVERY).await;
-            tls.look();
+            let tls = Arc::clone(tls);
+            // The disk may be slow.
+            if tokio::task::spawn_blocking(move || tls.look()).await.is_err() {
+                return;
+            }
         }
     }
 }
@@ -129,9 +133,17 @@ async fn accept_one(host: &Arc<Host>, stream: TcpStream, place: Place) -> Result
             Some(tls) => tls.accept(stream).await?,
             None => Link::Plain(stream),
         };
-        let accepted = handshake::accept(&mut link, &host.identity, host.nonce(), another_run, &mut claimed);
+        let certificate = link.certificate();
+        let certified = |name: &str| certificate.check_name(name);
+        let accepted = handshake::accept(
+            &mut link,
+            &host.identity,
+            host.nonce(),
+            certified,
+            another_run,
+            &mut claimed,
+        );
         let met = accepted.await?;
-        link.check_name(&met.node).map_err(HandshakeError::Tls)?;
         Ok::<_, HandshakeError>((link, met))
     };
     let accepted = tokio::select! {

@@ -52,6 +52,9 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long it may take until a connection is protected.
 pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 
+/// How long before its certificate expires a node warns, in days.
+const WARN_DAYS: u64 = 14;
+
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -129,6 +132,8 @@ pub enum TlsError {
 
 /// What connections that begin now use.
 struct Loaded {
+    chain: Vec<CertificateDer<'static>>,
+    roots: Arc<RootCertStore>,
     accepts_links: Arc<ServerConfig>,
     dials_links: Arc<ClientConfig>,
     clients: Option<Arc<ServerConfig>>,
@@ -205,7 +210,16 @@ impl Tls {
         });
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         match loaded {
-            Ok(None) => said.clear(),
+            Ok(None) => {
+                let why = match self.loaded().expires_soon() {
+                    true => format!("the certificate expires within {WARN_DAYS} days"),
+                    false => String::new(),
+                };
+                if *said != why && !why.is_empty() {
+                    tracing::warn!(node = self.node, "{why}");
+                }
+                *said = why;
+            }
             Ok(Some(new)) => {
                 said.clear();
                 *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = new;
@@ -350,6 +364,14 @@ fn name_of(node: &str) -> io::Result<ServerName<'static>> {
     ServerName::try_from(node.to_string()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
+impl Loaded {
+    fn expires_soon(&self) -> bool {
+        let then = UnixTime::now().as_secs() + WARN_DAYS * 86_400;
+        let then = UnixTime::since_unix_epoch(Duration::from_secs(then));
+        verify(&self.chain, &self.roots, then).is_err()
+    }
+}
+
 impl Files {
     fn read(node: &str, config: &TlsConfig) -> Result<Files, TlsError> {
         let read = |path: &Path| {
@@ -407,6 +429,8 @@ impl Files {
             .with_client_auth_cert(chain.clone(), key.clone_key())
             .map_err(wrong_key)?;
         Ok(Loaded {
+            chain: chain.clone(),
+            roots: Arc::clone(&roots),
             accepts_links: server(true)?,
             dials_links: Arc::new(dials),
             clients: match config.clients {
@@ -439,27 +463,29 @@ fn certificates(text: &[u8], file: PathBuf) -> Result<Vec<CertificateDer<'static
 
 /// Checks that the node's own certificate would be accepted by its peers: now, for its name, both when it dials and when it is dialled.
 fn check_own(node: &str, chain: &[CertificateDer<'_>], roots: &RootCertStore) -> Result<(), String> {
-    let (first, between) = chain.split_first().ok_or("no certificate")?;
-    let certificate = EndEntityCert::try_from(first).map_err(|error| error.to_string())?;
-    let algorithms = provider().signature_verification_algorithms.all;
-    for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
-        certificate
-            .verify_for_usage(
-                algorithms,
-                &roots.roots,
-                between,
-                UnixTime::now(),
-                usage,
-                None,
-                None,
-            )
-            .map_err(|error| format!("peers would not accept the certificate: {error}"))?;
-    }
+    let certificate = verify(chain, roots, UnixTime::now())?;
     let name =
         name_of(node).map_err(|error| format!("a certificate cannot be for the name '{node}': {error}"))?;
     certificate
         .verify_is_valid_for_subject_name(&name)
         .map_err(|error| format!("expected a certificate for the name '{node}' of the node: {error}"))
+}
+
+/// Checks that peers would accept the certificate at this time.
+fn verify<'a>(
+    chain: &'a [CertificateDer<'_>],
+    roots: &RootCertStore,
+    time: UnixTime,
+) -> Result<EndEntityCert<'a>, String> {
+    let (first, between) = chain.split_first().ok_or("no certificate")?;
+    let certificate = EndEntityCert::try_from(first).map_err(|error| error.to_string())?;
+    let algorithms = provider().signature_verification_algorithms.all;
+    for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
+        certificate
+            .verify_for_usage(algorithms, &roots.roots, between, time, usage, None, None)
+            .map_err(|error| format!("peers would not accept the certificate: {error}"))?;
+    }
+    Ok(certificate)
 }
 
 /// Whether an error of a connection is one of TLS: what the other side has sent, or its certificate, is wrong.
@@ -493,18 +519,31 @@ impl Link {
         }
     }
 
-    /// Checks that the peer's certificate is for this name. A plain link has none.
+    /// The peer's certificate, if the link is protected.
+    pub(crate) fn certificate(&self) -> PeerCertificate {
+        let Link::Protected(stream) = self else {
+            return PeerCertificate(None);
+        };
+        let (_, connection) = stream.get_ref();
+        let certificates = connection.peer_certificates().unwrap_or_default();
+        PeerCertificate(Some(certificates.first().map(|first| first.clone().into_owned())))
+    }
+}
+
+/// The certificate of the other side of a link. `None`: the link is plain.
+pub(crate) struct PeerCertificate(Option<Option<CertificateDer<'static>>>);
+
+impl PeerCertificate {
+    /// Checks that it is for this name. A plain link has none.
     ///
     /// # Errors
     /// What is wrong.
-    pub(crate) fn check_name(&self, peer: &str) -> Result<(), String> {
-        let Link::Protected(stream) = self else {
+    pub fn check_name(&self, peer: &str) -> Result<(), String> {
+        let Some(certificate) = &self.0 else {
             return Ok(());
         };
-        let (_, connection) = stream.get_ref();
-        let first = connection.peer_certificates().and_then(<[_]>::first);
-        let certificate = EndEntityCert::try_from(first.ok_or("no certificate")?);
-        let certificate = certificate.map_err(|error| error.to_string())?;
+        let certificate = certificate.as_ref().ok_or("no certificate")?;
+        let certificate = EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
         let name = name_of(peer).map_err(|error| error.to_string())?;
         certificate
             .verify_is_valid_for_subject_name(&name)

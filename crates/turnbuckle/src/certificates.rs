@@ -49,11 +49,27 @@ const EARLIER: Duration = Duration::from_secs(24 * 3_600);
 
 const AUTHORITY_DAYS: u64 = 3_650;
 
+/// The name of the authority's files.
+const AUTHORITY: &str = "authority";
+
 /// Who signs certificates.
 type Authority = Issuer<'static, KeyPair>;
 
 pub fn run(options: &Certificates) -> Result<(), Failure> {
     let config = ClusterConfig::read(&options.config).map_err(|error| usage(&error))?;
+    for client in &options.clients {
+        let is_name = client.parse::<turnbuckle_document::Name>().is_ok();
+        if !is_name || config.node_named(client).is_some() || client == AUTHORITY {
+            return Err(usage(&format!(
+                "expected the name of a client, of letters, digits, - and _, which is no node's and not {AUTHORITY:?}; found {client:?}"
+            )));
+        }
+    }
+    if config.node_named(AUTHORITY).is_some() {
+        return Err(usage(&format!(
+            "the files of a node called {AUTHORITY:?} would be those of the authority"
+        )));
+    }
     fs::create_dir_all(&options.into)
         .map_err(|error| environment(&format!("{}: {error}", options.into.display())))?;
     let authority = authority(&options.into, &config.name)?;
@@ -62,12 +78,6 @@ pub fn run(options: &Certificates) -> Result<(), Failure> {
         make(options, &authority, &node.name, names.into_iter().collect(), true)?;
     }
     for client in &options.clients {
-        let is_name = client.parse::<turnbuckle_document::Name>().is_ok();
-        if !is_name || config.node_named(client).is_some() {
-            return Err(usage(&format!(
-                "expected the name of a client, of letters, digits, - and _, which is no node's; found {client:?}"
-            )));
-        }
         make(options, &authority, client, vec![client.clone()], false)?;
     }
     Ok(())
@@ -90,7 +100,10 @@ fn names_of(node: &NodeEntry) -> BTreeSet<String> {
 
 /// The authority in the directory, which is made if there is none.
 fn authority(into: &Path, cluster: &str) -> Result<Authority, Failure> {
-    let (certificate, key) = (into.join("authority.crt"), into.join("authority.key"));
+    let (certificate, key) = (
+        into.join(format!("{AUTHORITY}.crt")),
+        into.join(format!("{AUTHORITY}.key")),
+    );
     let read = |file: &Path| match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -181,12 +194,20 @@ fn set_days(params: &mut CertificateParams, days: u64) {
 /// Writes a file in one step: a node may read it at any time.
 fn write(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let part = file.with_extension("part");
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&part)
+    // One that is left from before may have another mode.
+    let removed = match fs::remove_file(&part) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let open = || {
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&part)
+    };
+    let written = removed
+        .and_then(|()| open())
         .and_then(|mut open| open.write_all(bytes).and_then(|()| open.sync_all()))
         .and_then(|()| fs::rename(&part, file));
     written.map_err(|error| environment(&format!("{}: {error}", file.display())))

@@ -398,6 +398,11 @@ impl Change {
         }
     }
 
+    /// When it was stamped.
+    pub fn stamped(&self) -> Hlc {
+        Hlc(self.at)
+    }
+
     /// Its stamp, which is the name of the versions that are put.
     fn version(&self) -> VersionId {
         version(self.at, self.replica).unwrap_or_default()

@@ -37,6 +37,9 @@ pub(crate) struct LastProposed {
     at: Micros,
 }
 
+/// While more entries than this wait for a majority, no read makes the leader propose another one: entries without data are not among the bytes that the group bounds.
+const MAX_UNCOMMITTED: u64 = 10_000;
+
 /// At which time a read sees a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reads {
@@ -83,6 +86,15 @@ impl Dacian {
             self.redirected += 1;
             return self.reply(cx, id, level, Outcome::Behind(leader));
         }
+        let now = cx.now.monotonic;
+        let deadline = *request.patience_ends.get_or_insert(now + self.config.patience);
+        if now >= deadline {
+            return self.is_behind(cx, id, request);
+        }
+        if !cx.has_room() || self.group.last() - self.group.committed() > MAX_UNCOMMITTED {
+            let why = "the value has expired, and the leader cannot write that down now".to_string();
+            return self.refuse(cx, id, level, why);
+        }
         let is_enough = |last: &LastProposed| last.stamped >= time && last.index > self.applied;
         let index = match self.last_proposed.filter(is_enough) {
             Some(last) => Some(last.index),
@@ -93,7 +105,6 @@ impl Dacian {
             return self.refuse(cx, id, level, why);
         };
         request.index = request.index.max(index);
-        let deadline = cx.now.monotonic + self.config.patience;
         cx.wait(Line::Applied, index, deadline, id, request);
     }
 

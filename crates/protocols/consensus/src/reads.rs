@@ -10,7 +10,7 @@ use crate::expiry::Reads;
 use crate::message::{self, Body};
 use crate::replica::{Asking, Cx, Dacian, Line, Reader};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{Basis, Level, Micros, PlainResponse, Receipt, RequestId, Version};
+use turnbuckle_core::{Basis, Hlc, Level, Micros, PlainResponse, Receipt, RequestId, Version};
 use turnbuckle_raft::Role;
 
 /// Everything that was acknowledged before a question left has at most this index.
@@ -232,9 +232,16 @@ impl Dacian {
         let level = request.work.level();
         let newest = request.work.keys().next().and_then(|key| cx.chain(key));
         let newest = newest.map(|chain| chain.newest());
+        let mut time = Hlc::ZERO;
         let value = match newest.map(|newest| (newest, self.reads(cx, level, request.above, newest))) {
             None => None,
-            Some((newest, Reads::At(time))) => newest.content.at(time).cloned(),
+            Some((newest, Reads::At(now))) => {
+                time = newest
+                    .id
+                    .at
+                    .max(newest.content.expired_at(now).unwrap_or_default());
+                newest.content.at(now).cloned()
+            }
             Some((_, Reads::AfterTime(time))) => return self.wait_for_time(cx, id, request, time),
         };
         let label = newest.map(Version::label);
@@ -249,6 +256,6 @@ impl Dacian {
         };
         let receipt = receipt.of(label);
         let outcome = Outcome::Answered(PlainResponse::Value(value));
-        cx.reply(id, Response { outcome, index }, receipt);
+        cx.reply(id, Response { outcome, index, time }, receipt);
     }
 }

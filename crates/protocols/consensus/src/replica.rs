@@ -378,7 +378,7 @@ impl Protocol for Dacian {
     }
 
     /// What is applied, and kept as applied, is not applied again after a restart. So nothing can bring back what a delete among it has deleted. Entries up to a full copy may be applied again, and
-    /// until then no session reads here ([`Dacian::floor`]). All readers here are at or beyond this time.
+    /// until then no session reads here (`floor`). All readers here are at or beyond this time.
     fn settled(&self) -> Hlc {
         self.group.kept_until()
     }
@@ -530,7 +530,8 @@ impl Dacian {
 
     /// Rows are not newer than what is applied any more.
     fn drop_floor(&mut self, cx: &mut Cx<'_>) {
-        if self.floor > 0 && self.applied >= self.floor {
+        // After a restart, entries behind the last one that was kept are applied once more.
+        if self.floor > 0 && self.group.kept_up_to() >= self.floor {
             self.floor = 0;
             cx.drop_named(FLOOR);
         }
@@ -554,7 +555,8 @@ impl Dacian {
     pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {
         let index = self.applied;
         let receipt = cx.receipt(level, None);
-        cx.reply(id, Response { outcome, index }, receipt);
+        let time = Hlc::ZERO;
+        cx.reply(id, Response { outcome, index, time }, receipt);
     }
 
     pub(crate) fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, why: String) {

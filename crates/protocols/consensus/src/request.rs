@@ -2,8 +2,8 @@
 use crate::change::Index;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Basis, Hlc, Key, Level, Meta, PlainRequest, PlainResponse, ReplicaId, ReplicaSet, Transaction,
-    Wire,
+    BadFrame, Basis, Hlc, Key, Level, Meta, Micros, PlainRequest, PlainResponse, ReplicaId, ReplicaSet,
+    Transaction, Wire,
 };
 use turnbuckle_raft::OperationName;
 
@@ -56,6 +56,8 @@ pub struct Request {
     pub above: Hlc,
     /// Whether the operation may have been carried out already.
     pub is_repeated: bool,
+    /// Not sent: until then the read may wait for the time of the partition.
+    pub(crate) patience_ends: Option<Micros>,
     /// Not sent: the read may be answered when its index is applied, because a leader has confirmed that this reflects everything that was acknowledged before it; and how.
     pub(crate) confirmed: Option<Basis>,
 }
@@ -67,6 +69,8 @@ pub struct Response {
     pub outcome: Outcome,
     /// The place of the operation in the order of the partition. Of an operation that was not carried out: how far the replica is.
     pub index: u64,
+    /// The newest time that the answer shows to have passed: that of the entry, or of the version that was read, or when its value expired.
+    pub time: Hlc,
 }
 
 /// What became of an operation.
@@ -142,6 +146,7 @@ impl Wire for Request {
             index,
             above,
             is_repeated,
+            patience_ends: None,
             confirmed: None,
         })
     }
@@ -172,6 +177,7 @@ impl Wire for Request {
 impl Wire for Response {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u64(self.index);
+        out.put_u64(self.time.0);
         let (kind, leader) = match &self.outcome {
             Outcome::Answered(response) => {
                 out.put_u8(0);
@@ -203,22 +209,23 @@ impl Wire for Response {
 
     fn decode(mut frame: Bytes) -> Result<Response, BadFrame> {
         let index = frame.try_get_u64().map_err(cut_short)?;
+        let time = Hlc(frame.try_get_u64().map_err(cut_short)?);
         let kind = frame.try_get_u8().map_err(cut_short)?;
         if kind == 0 {
             let outcome = Outcome::Answered(PlainResponse::decode(frame)?);
-            return Ok(Response { outcome, index });
+            return Ok(Response { outcome, index, time });
         }
         if kind == 3 && frame.is_empty() {
             let outcome = Outcome::Transacted(None);
-            return Ok(Response { outcome, index });
+            return Ok(Response { outcome, index, time });
         }
         if kind == 5 && frame.is_empty() {
             let outcome = Outcome::Late;
-            return Ok(Response { outcome, index });
+            return Ok(Response { outcome, index, time });
         }
         if kind == 6 {
             let outcome = Outcome::TooLarge(String::from_utf8_lossy(&frame).into_owned());
-            return Ok(Response { outcome, index });
+            return Ok(Response { outcome, index, time });
         }
         if kind == 4 {
             let mut steps = Vec::new();
@@ -230,7 +237,7 @@ impl Wire for Response {
                 steps.push(PlainResponse::decode(frame.split_to(len))?);
             }
             let outcome = Outcome::Transacted(Some(steps));
-            return Ok(Response { outcome, index });
+            return Ok(Response { outcome, index, time });
         }
         let leader = match frame.try_get_u16().map_err(cut_short)? {
             u16::MAX => None,
@@ -243,17 +250,18 @@ impl Wire for Response {
             other => return Err(bad(format!("an answer of kind {other}"))),
         };
         match frame.is_empty() {
-            true => Ok(Response { outcome, index }),
+            true => Ok(Response { outcome, index, time }),
             false => Err(bad("more")),
         }
     }
 
     fn newest(&self) -> Hlc {
-        match &self.outcome {
+        let of_outcome = match &self.outcome {
             Outcome::Answered(response) => response.newest(),
             Outcome::Transacted(Some(steps)) => steps.iter().map(Wire::newest).max().unwrap_or(Hlc::ZERO),
             _ => Hlc::ZERO,
-        }
+        };
+        of_outcome.max(self.time)
     }
 
     fn replicas(&self) -> ReplicaSet {

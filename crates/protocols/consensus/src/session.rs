@@ -86,7 +86,7 @@ pub struct DacianSession {
 /// What a session has seen, as indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Seen {
-    /// The newest time, of a version or of a value that has expired: see [`Request::above`].
+    /// The newest time that an answer has shown: see [`Request::above`] and [`Response::time`].
     time: Hlc,
     /// Of all keys of each partition.
     partitions: BTreeMap<u16, Indexes>,
@@ -135,18 +135,6 @@ impl Seen {
             Level::ReadYourWrites => of_key().written,
             _ => 0,
         }
-    }
-
-    /// An answer shows that the time of its version has passed and, if its value has expired, when it did.
-    fn note_time(&mut self, answer: &Answer, receipt: &Receipt) {
-        let shows_nothing = match answer {
-            Answer::Value(value) => value.is_none(),
-            Answer::Unmet(unmet) => !unmet.has_value,
-            _ => false,
-        };
-        let expired = receipt.until.filter(|_| shows_nothing).map(Hlc::from_wall);
-        let stamped = receipt.version.map(|version| version.at);
-        self.time = self.time.max(stamped.max(expired).unwrap_or_default());
     }
 
     /// An operation on a key was carried out at an index.
@@ -302,6 +290,7 @@ impl DacianSession {
                 self.seen.time
             },
             is_repeated: part.is_doubtful,
+            patience_ends: None,
             confirmed: None,
         };
         cx.ask(tag, number, server, request);
@@ -325,7 +314,6 @@ impl DacianSession {
             return;
         };
         let partition = self.topology.partition_of_slot(part.key.slot());
-        self.seen.note_time(&answer, &receipt);
         match (answer, &part.write) {
             (Answer::Value(value), None) => {
                 self.seen.note(partition, &part.key, index, false);
@@ -476,6 +464,7 @@ impl Session for DacianSession {
                 return self.open.lose(cx, tag, number, lost);
             }
         };
+        self.seen.time = self.seen.time.max(response.time);
         known.group.index = known.group.index.max(response.index);
         known.note_held(from.replica(), response.index);
         if let Proof::Consensus(proof) = &receipt.proof {

@@ -166,7 +166,8 @@ impl Dacian {
             },
         };
         let index = client.at.index;
-        cx.reply(client.id, Response { outcome, index }, receipt);
+        let time = change.stamped();
+        cx.reply(client.id, Response { outcome, index, time }, receipt);
     }
 }
 

@@ -97,6 +97,11 @@ impl Group {
         self.fed.retain(needs);
     }
 
+    /// Every entry up to this index is applied here, and that is kept: see [`Group::kept_until`].
+    pub fn kept_up_to(&self) -> u64 {
+        self.node.store().kept().index
+    }
+
     /// Every entry up to the one of this timestamp is applied here, and that is kept: after a restart none of them is applied again. Entries up to a full copy may be.
     pub fn kept_until(&self) -> Hlc {
         self.node.store().kept().newest

@@ -223,12 +223,13 @@ pub(crate) async fn dial(
     .await
 }
 
-/// The handshake of the side that accepts. `another_run` returns another run of a node that has a link already, if there is one. `claimed` is set to
+/// The handshake of the side that accepts. `certified` checks that the dialer's certificate is for the name that it says. `another_run` returns another run of a node that has a link already, if there is one. `claimed` is set to
 /// the name that the dialer gave, if the dialer has the cluster's secret.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     nonce: [u8; NONCE_BYTES],
+    certified: impl FnOnce(&str) -> Result<(), String>,
     another_run: impl FnOnce(&str, u64) -> Option<u64>,
     claimed: &mut Option<String>,
 ) -> Result<Met, HandshakeError> {
@@ -265,6 +266,7 @@ pub(crate) async fn accept(
         *claimed = Some(theirs.from.clone());
         let fits = talk.check(&theirs).and_then(|met| {
             expect("a hello for this node", &me.node, &theirs.to)?;
+            certified(&met.node).map_err(HandshakeError::Tls)?;
             match another_run(&met.node, met.run) {
                 Some(linked) => Err(HandshakeError::Twice {
                     node: quoted(&met.node),

@@ -333,7 +333,8 @@ impl Client {
 
     /// Whether the connection may hold this many bytes.
     pub fn grow_to(&self, bytes: usize) -> bool {
-        self.charge.grow_to(over(bytes) + over(self.input_bytes.get()))
+        let bytes = over(bytes) + over(self.input_bytes.get());
+        self.charge.grow_to(bytes + self.socket.held_bytes())
     }
 
     /// Whether there is room for what the next read may bring.
@@ -341,7 +342,7 @@ impl Client {
         let input = self.input.borrow();
         let bytes = input.held_bytes() + input.next_bytes();
         self.charge
-            .grow_to(over(self.connection_bytes.get()) + over(bytes))
+            .grow_to(over(self.connection_bytes.get()) + over(bytes) + self.socket.held_bytes())
     }
 
     /// Releases memory that is not needed any more. `written`: whether some output was written.
@@ -349,6 +350,7 @@ impl Client {
         let mut connection = self.connection.borrow_mut();
         self.connection_bytes.set(connection.release_memory(written));
         let bytes = over(self.connection_bytes.get()) + over(self.input_bytes.get());
+        let bytes = bytes + self.socket.held_bytes();
         let is_owed =
             connection.outstanding() > 0 && !connection.is_waiting() && connection.output().is_empty();
         self.charge.set(bytes);

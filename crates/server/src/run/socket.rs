@@ -19,7 +19,7 @@ use std::{
 use tokio::{io::Interest, net::TcpStream};
 
 /// How many bytes are encrypted before they are written to the socket: some records.
-const ENCRYPT_BYTES: usize = 64 << 10;
+const ENCRYPT_BYTES: usize = 32 << 10;
 
 /// How often one call reads from the socket. A client can send records that bring no plaintext.
 const MAX_READS: u32 = 64;
@@ -32,7 +32,7 @@ pub(super) struct Socket {
 
 struct Tls {
     connection: RefCell<Box<ServerConnection>>,
-    /// There is plaintext that was not taken.
+    /// There is plaintext that was not taken, or the end of it was not told.
     has_plaintext: Cell<bool>,
     /// The last read from the socket brought less than it might.
     is_drained: Cell<bool>,
@@ -115,6 +115,8 @@ impl Socket {
                 Err(error) => return Err(error),
             };
             if ended {
+                // The next read says that nothing more comes.
+                tls.has_plaintext.set(taken > 0);
                 return Ok(taken);
             }
             reads += 1;
@@ -175,6 +177,14 @@ impl Socket {
         self.tls
             .as_ref()
             .is_some_and(|tls| tls.connection.borrow().wants_write())
+    }
+
+    /// How many bytes that were written are still held.
+    pub fn held_bytes(&self) -> usize {
+        match self.is_clogged() {
+            true => ENCRYPT_BYTES,
+            false => 0,
+        }
     }
 
     /// Sends what the socket has not taken.

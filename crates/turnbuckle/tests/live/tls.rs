@@ -116,6 +116,31 @@ fn all_three_ports_serve_those_with_certificates_and_tell_others_nothing() {
 }
 
 #[test]
+fn a_client_that_says_goodbye_with_its_last_command_is_answered_and_ended() {
+    let mut cluster = Cluster::new(1, "interval(10ms)", patient());
+    cluster.protect("links = false\nadmin = false");
+    cluster.start_node(0);
+    let mut client = cluster
+        .authority()
+        .protect(connect(cluster.ports(0).resp), "localhost")
+        .expect("a name");
+    exchange(&mut client, &command(&[b"ECHO", b"x"]), b"$1\r\nx\r\n");
+    // Both arrive together, and the connection stays open at this end.
+    client
+        .conn
+        .writer()
+        .write_all(&command(&[b"ECHO", b"y"]))
+        .expect("it is kept");
+    client.conn.send_close_notify();
+    client.flush().expect("it is sent");
+    let mut answer = Vec::new();
+    client
+        .read_to_end(&mut answer)
+        .expect("the node ends the connection");
+    assert_eq!(answer, b"$1\r\ny\r\n");
+}
+
+#[test]
 fn clients_may_need_a_certificate_and_links_may_be_plain() {
     let mut cluster = Cluster::new(1, "interval(10ms)", patient());
     cluster.protect("clients = \"certificate\"\nlinks = false\nadmin = false");

@@ -56,7 +56,7 @@ fn shake_with(
             result
         };
         let accepted = async {
-            let result = accept(&mut there, acceptor, [2; 16], another_run, &mut None).await;
+            let result = accept(&mut there, acceptor, [2; 16], |_| Ok(()), another_run, &mut None).await;
             drop(there);
             result
         };
@@ -93,7 +93,7 @@ fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<Met
         let (mut stranger, mut there) = duplex(1 << 20);
         stranger.write_all(bytes).await.expect("there is room");
         stranger.shutdown().await.expect("it can be ended");
-        accept(&mut there, acceptor, nonce, |_, _| None, &mut None).await
+        accept(&mut there, acceptor, nonce, |_| Ok(()), |_, _| None, &mut None).await
     })
 }
 
@@ -293,9 +293,16 @@ fn a_stranger_is_told_no_names() {
             let node = async {
                 let _ = match node_dials {
                     true => dial(&mut here, &identity("b1"), "a1", [1; 16]).await.map(|_| ()),
-                    false => accept(&mut here, &identity("b1"), [1; 16], |_, _| None, &mut None)
-                        .await
-                        .map(|_| ()),
+                    false => accept(
+                        &mut here,
+                        &identity("b1"),
+                        [1; 16],
+                        |_| Ok(()),
+                        |_, _| None,
+                        &mut None,
+                    )
+                    .await
+                    .map(|_| ()),
                 };
                 drop(here);
             };
@@ -390,7 +397,15 @@ fn noise_and_what_is_cut_short_or_too_long_is_refused() {
 fn a_silent_stranger_is_not_waited_for() {
     let ended = block_on(async {
         let (_stranger, mut there) = duplex(64);
-        accept(&mut there, &identity("b1"), [2; 16], |_, _| None, &mut None).await
+        accept(
+            &mut there,
+            &identity("b1"),
+            [2; 16],
+            |_| Ok(()),
+            |_, _| None,
+            &mut None,
+        )
+        .await
     });
     says(ended, "longer than 5 s");
 }
