@@ -23,7 +23,7 @@ use crate::{
 use bytes::{Buf, Bytes, BytesMut};
 use handshake::HandshakeError;
 pub(crate) use handshake::{Identity, Met};
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, io::ErrorKind, rc::Rc, sync::Arc, time::Duration};
 pub(crate) use strangers::StrangerCounts;
 use strangers::{Complaints, Place, Strangers};
 use tokio::{
@@ -301,8 +301,9 @@ async fn read(host: &Host, peer: NodeId, mut reader: impl AsyncRead + Unpin) -> 
         buffer.reserve(CHUNK_BYTES);
         match timeout(DEAD_AFTER, reader.read_buf(&mut buffer)).await {
             Err(_) => return format!("nothing arrived for {} s", DEAD_AFTER.as_secs()),
-            Ok(Err(error)) => return error.to_string(),
-            Ok(Ok(0)) => return "the peer closed the connection".to_string(),
+            Ok(Err(error)) if error.kind() != ErrorKind::UnexpectedEof => return error.to_string(),
+            // With TLS it may have said so or not.
+            Ok(Err(_) | Ok(0)) => return "the peer closed the connection".to_string(),
             Ok(Ok(bytes)) => host.link_received(peer, bytes),
         }
         if let Err(why) = take_frames(host, peer, &mut buffer) {

@@ -23,8 +23,8 @@ use turnbuckle_server::config::{ClusterConfig, NodeEntry};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  turnbuckle certificates --config cluster.toml --into tls --client app\n\n\
-                  Files that exist are left as they are. With --renew, the certificates and keys of nodes and clients are made again; a node\n\
-                  takes new files within seconds. See docs/tls.md."
+                  Files that exist are left as they are. With --renew, the certificates and keys of the nodes, and of the clients that are named, are\n\
+                  made again; a node takes new files within seconds. See docs/tls.md."
 )]
 pub struct Certificates {
     /// The cluster's configuration file.
@@ -39,7 +39,7 @@ pub struct Certificates {
     /// For how many days the certificates are valid. The authority's is valid for ten years.
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3_650))]
     days: u64,
-    /// Make the certificates and keys of nodes and clients again.
+    /// Make the certificates and keys of the nodes again, and of the clients that are named.
     #[arg(long)]
     renew: bool,
 }
@@ -118,13 +118,16 @@ fn authority(into: &Path, cluster: &str) -> Result<Authority, Failure> {
         (None, None) => {
             let mut params =
                 CertificateParams::new(Vec::new()).map_err(|error| cannot(&certificate, &error))?;
-            params
-                .distinguished_name
-                .push(DnType::CommonName, format!("Turnbuckle cluster {cluster}"));
+            // Each authority has another name: so whoever meets a certificate of another one can say that.
+            let key_pair = KeyPair::generate().map_err(|error| cannot(&key, &error))?;
+            let number = crc32c::crc32c(key_pair.public_key_raw());
+            params.distinguished_name.push(
+                DnType::CommonName,
+                format!("Turnbuckle cluster {cluster}, {number:08x}"),
+            );
             params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             set_days(&mut params, AUTHORITY_DAYS);
-            let key_pair = KeyPair::generate().map_err(|error| cannot(&key, &error))?;
             let text = key_pair.serialize_pem();
             let made = CertifiedIssuer::self_signed(params, key_pair)
                 .map_err(|error| cannot(&certificate, &error))?;

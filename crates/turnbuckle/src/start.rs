@@ -4,7 +4,7 @@ use clap::Args;
 use std::{io::ErrorKind, path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{
-    Running, StartError, StartOptions, TestFaults,
+    Running, StartError, StartOptions, TestFaults, TlsError,
     config::{ClusterConfig, ConfigError},
     wan::WanMatrix,
 };
@@ -89,7 +89,8 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     };
     let running = turnbuckle_server::start_with(Arc::clone(&config), node, wan, start_options);
     let running = running.map_err(|error| match error {
-        StartError::Users(ConfigError::Wrong(_)) => usage(&error),
+        StartError::Users(ConfigError::Wrong(_))
+        | StartError::Tls(TlsError::NotPem { .. } | TlsError::Unusable { .. }) => usage(&error),
         error => environment(&error),
     })?;
     let entry = config.node(node);

@@ -92,7 +92,9 @@ fn add(name: &str, file: &Path) -> Result<(), Failure> {
             "user {name} is in {file} with this password and without rights: write its keyspaces and commands there"
         ),
         false => {
-            format!("user {name} of {file} has this password beside the others: remove those that are to end")
+            format!(
+                "user {name} of {file} has this password, the first of its list, beside the others: remove those that are to end"
+            )
         }
     });
     tell("a running node takes the change when it gets SIGHUP");

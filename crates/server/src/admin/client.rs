@@ -337,6 +337,10 @@ fn plain_timeout(error: io::Error) -> io::Error {
 
 /// The status and body of an answer that was read to its end, or what is wrong with it.
 fn read_answer(answer: &[u8]) -> Result<(u16, Vec<u8>), String> {
+    // An alert of TLS.
+    if answer.first() == Some(&21) {
+        return Err("TLS: the node has certificates, and the file of their authority is needed".to_owned());
+    }
     let not_http = || "no HTTP".to_owned();
     let end = answer
         .windows(4)
