@@ -259,6 +259,8 @@ impl Judge {
         let is_expired = match (&record.operation, answer) {
             (_, Answer::Value(None)) => true,
             (Operation::Put { value: None, .. }, Answer::Written { existed }) => !existed,
+            // A delete that asks for the value before it, and finds none, puts nothing.
+            (Operation::Put { value: None, .. }, Answer::Replaced(None)) => true,
             (_, Answer::Unmet(unmet)) => !unmet.has_value,
             _ => false,
         };
