@@ -1,17 +1,19 @@
+use crate::count::Tally;
 use crate::{
-    Answer, Content, Expiry, Hlc, Meta, Micros, PlainResponse, PutOptions, Retimes, Unmet, Version, VersionId,
+    Answer, Compute, Computed, Content, Expiry, Hlc, Meta, Micros, NotComputed, PlainResponse, PutOptions,
+    Rank, ReplicaId, Retimes, Shown, Unmet, VersionId,
 };
 use bytes::Bytes;
 
-/// What a put asks for, in protocols that take no conditions: a value, a delete, or a change of when the existing value expires.
+/// What a put asks for, in protocols that take no conditions: a value, a delete, a change of when the existing value expires, or an addition to a number.
 ///
 /// ```text
-///   Change --of(before, now)--> NewContent --stamped(at)--> Content        Changed -> the client
+///   Change --of(before, now)--> NewContent --stamped(id)--> Content        Changed -> the client
 ///     asked for      or nothing: there is no value to change      or nothing: it has expired by then
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// The new value. `None` to delete, or to keep the value and change its expiry.
+    /// The new value. `None` to delete, to keep the value and change its expiry, or to add to it.
     pub value: Option<Bytes>,
     /// When the value expires.
     pub expiry: Option<Expiry>,
@@ -19,11 +21,14 @@ pub struct Change {
     pub retimes: Option<Retimes>,
     /// Whether a change of the expiry returns the value.
     pub returns_value: bool,
+    /// What is added to the number that is the value. It is one that adds ([`Compute::added`]).
+    pub adds: Option<Compute>,
 }
 
 /// What is written, before it is stamped.
 #[derive(Debug, Clone)]
 pub struct NewContent {
+    /// For a change of the expiry, the value of the register.
     value: Option<Bytes>,
     expiry: Option<Expiry>,
     /// Whether the key has a value before, and when that expires.
@@ -31,7 +36,11 @@ pub struct NewContent {
     previous: Option<Micros>,
     /// If only the expiry changes: which changes are made, and the version that wrote the value.
     retimes: Option<(Retimes, VersionId)>,
-    returns_value: bool,
+    /// The value, if the put asks for it.
+    returned: Option<Bytes>,
+    adds: Option<Compute>,
+    /// What was seen of counts. `None`: there were none, and the new version is no count.
+    tally: Option<Box<Tally>>,
 }
 
 /// What became of a change.
@@ -46,6 +55,10 @@ pub enum Changed {
     Retimed(Bytes),
     /// The expiry was not changed: there is no value, or the change was none of those that were asked for.
     Unmet(Box<Unmet>),
+    /// It was added to the number, and this is the sum.
+    Computed(Computed),
+    /// Nothing was added, for this reason.
+    NotComputed(NotComputed),
 }
 
 /// A value that never expires, or a delete.
@@ -66,6 +79,7 @@ impl Change {
             expiry: options.and_then(|options| options.expiry),
             retimes: options.and_then(|options| options.retimes),
             returns_value: options.is_some_and(|options| options.returns_previous),
+            adds: options.and_then(|options| options.computes.clone()),
         }
     }
 
@@ -75,6 +89,7 @@ impl Change {
             expiry: self.expiry,
             retimes: self.retimes,
             returns_previous: self.returns_value,
+            computes: self.adds.clone(),
             ..PutOptions::default()
         };
         (options != PutOptions::default()).then(|| Box::new(options))
@@ -82,28 +97,28 @@ impl Change {
 
     /// Whether it is a delete.
     pub fn is_delete(&self) -> bool {
-        self.value.is_none() && self.retimes.is_none()
+        self.value.is_none() && self.retimes.is_none() && self.adds.is_none()
     }
 
     /// Whether its outcome tells the client of the version before it. The answer to a delete tells whether there was a value, a value that keeps an expiry
-    /// tells when the one before it would have expired, and a change of an expiry tells both.
+    /// tells when the one before it would have expired, a change of an expiry tells both, and a sum tells the number before it.
     pub fn reads(&self) -> bool {
         self.value.is_none() || self.expiry == Some(Expiry::Kept)
     }
 
     /// Whether the write depends on the version before it: its outcome tells the client of that version, as if the client had read it ([`Change::reads`]). At
-    /// level `eventual` only a change of an expiry does. It has the value of the version before it, and must not be shown without what that depends on.
+    /// level `eventual` only a change of an expiry and an addition do. They contain the value of the version before them, or what this replica had added before, and must not be shown without what that depends on.
     pub fn depends_on_before(&self, eventual: bool) -> bool {
-        self.retimes.is_some() || self.reads() && !eventual
+        self.retimes.is_some() || self.adds.is_some() || self.reads() && !eventual
     }
 
-    /// What is to be written by a replica at time `now`, where `before` is the key's newest version that is shown.
+    /// What is to be written by a replica at time `now`, where `before` is what is shown of the key.
     ///
     /// # Errors
     /// If nothing is to be written, because a delete or a change of an expiry finds no value: the answer.
-    pub fn of<M: Meta>(&self, before: Option<&Version<M>>, now: Hlc) -> Result<NewContent, Changed> {
-        let existing = before.and_then(|before| Some((before, before.content.at(now)?)));
-        if self.value.is_none() && existing.is_none() {
+    pub fn of<M: Meta>(&self, before: &Shown<'_, M>, now: Hlc) -> Result<NewContent, Changed> {
+        let existed = before.has_value(now);
+        if self.value.is_none() && self.adds.is_none() && !existed {
             return Err(match self.retimes {
                 None => Changed::Made { existed: false },
                 Some(_) => Changed::Unmet(Box::new(Unmet {
@@ -112,55 +127,93 @@ impl Change {
                 })),
             });
         }
-        let retimes = self.retimes.zip(existing);
+        let register = before.register();
+        let base = register.map_or(Rank::UNWRITTEN, |register| register.rank().base);
+        let kept = || register.and_then(|register| register.content.at(now).cloned());
         Ok(NewContent {
-            value: match &retimes {
-                Some((_, (_, value))) => Some((*value).clone()),
+            value: match self.retimes {
+                Some(_) => kept(),
                 None => self.value.clone(),
             },
             expiry: self.expiry,
-            existed: existing.is_some(),
-            previous: existing.and_then(|(before, _)| before.content.until()),
-            retimes: retimes.map(|(retimes, (before, _))| (retimes, before.rank().base)),
-            returns_value: self.returns_value,
+            existed,
+            previous: before.until(now),
+            retimes: self.retimes.map(|retimes| (retimes, base)),
+            returned: (self.retimes.is_some() && self.returns_value)
+                .then(|| before.value(now))
+                .flatten(),
+            tally: match self.adds {
+                Some(_) => Some(Box::new(before.to_tally())),
+                None => before.tally(),
+            },
+            adds: self.adds.clone(),
         })
     }
 }
 
 impl NewContent {
-    /// The content of the version with this stamp, and the answer. A span is counted from the stamp and not from the wall clock: a hybrid clock that is ahead
+    /// The new version must be stamped above this. A hybrid clock always is, a raw one only if it was not set back: a replica's newest count is the one that counts.
+    pub fn above(&self, replica: ReplicaId) -> Hlc {
+        let tally = self.tally.as_ref().filter(|_| self.adds.is_some());
+        tally.map_or(Hlc::ZERO, |tally| tally.counted_at(replica))
+    }
+
+    /// The content of the version of this name, and the answer. A span is counted from the stamp and not from the wall clock: a hybrid clock that is ahead
     /// of its wall clock would see the value expire too early.
     ///
     /// # Errors
-    /// If nothing is written, because the value whose expiry was to be changed has expired at this stamp, or the change is none of those that were asked for:
-    /// the answer.
-    pub fn stamped(self, at: Hlc) -> Result<(Content, Changed), Changed> {
-        let existed = self.existed;
-        let Some(value) = self.value else {
-            return Ok((Content::DELETE, Changed::Made { existed }));
-        };
+    /// If nothing is written, because the value whose expiry was to be changed has expired at this stamp, or the change is none of those that were asked for, or the
+    /// value is no number: the answer.
+    pub fn stamped(self, id: VersionId) -> Result<(Content, Changed), Changed> {
+        if let Some(adds) = &self.adds {
+            return self.added(adds, id).map_err(Changed::NotComputed);
+        }
+        let (at, existed) = (id.at, self.existed);
         let deadline = |expiry: Expiry| expiry.deadline(at.wall(), self.previous);
         let until = self
             .expiry
             .and_then(deadline)
             .map(|until| until.min(Content::LATEST));
         let Some((retimes, base)) = self.retimes else {
-            return Ok((Content::new(value, until), Changed::Made { existed }));
+            let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_all());
+            let content = Content::register(self.value, until, None, resets);
+            return Ok((content, Changed::Made { existed }));
         };
-        let has_value = self.previous.is_none_or(|previous| Hlc::from_wall(previous) > at);
+        let has_expired = self
+            .previous
+            .is_some_and(|previous| Hlc::from_wall(previous) <= at);
+        let (has_value, returned) = match &self.tally {
+            Some(tally) if has_expired => (tally.value(at).is_some(), tally.value(at)),
+            _ => (!has_expired, self.returned),
+        };
         // Only a raw clock that was set back stamps below what is there.
         let is_above = at > base.at;
-        let returned = Some(value.clone()).filter(|_| has_value && self.returns_value);
-        match has_value && is_above && retimes.holds(self.previous, until) {
-            true => Ok((
-                Content::with_base(value, until, Some(base)),
-                returned.map_or(Changed::Made { existed }, Changed::Retimed),
-            )),
+        let returned = returned.filter(|_| has_value);
+        match has_value && is_above && retimes.holds(self.previous.filter(|_| !has_expired), until) {
+            true => {
+                let value = self.value.filter(|_| !has_expired);
+                let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_no_more(at));
+                Ok((
+                    Content::register(value, until, Some(base), resets),
+                    returned.map_or(Changed::Made { existed }, Changed::Retimed),
+                ))
+            }
             false => Err(Changed::Unmet(Box::new(Unmet {
                 has_value,
                 value: returned,
             }))),
         }
+    }
+
+    /// The next count of the replica.
+    fn added(&self, adds: &Compute, id: VersionId) -> Result<(Content, Changed), NotComputed> {
+        // A gateway asks for nothing else. A peer could.
+        let (Some(tally), Some(more)) = (&self.tally, adds.added()) else {
+            return Err(NotComputed::NotANumber);
+        };
+        let (_, computed) = adds.apply(tally.value(id.at).as_ref())?;
+        let count = tally.counted(id, more).ok_or(NotComputed::TooManyDigits)?;
+        Ok((Content::counting(count), Changed::Computed(computed)))
     }
 }
 
@@ -170,6 +223,8 @@ impl From<Changed> for Answer {
             Changed::Made { existed } => Answer::Written { existed },
             Changed::Retimed(value) => Answer::Replaced(Some(value)),
             Changed::Unmet(unmet) => Answer::Unmet(unmet),
+            Changed::Computed(computed) => Answer::Computed(computed),
+            Changed::NotComputed(why) => Answer::NotComputed(why),
         }
     }
 }
@@ -180,6 +235,8 @@ impl From<Changed> for PlainResponse {
             Changed::Made { existed } => PlainResponse::Written { existed },
             Changed::Retimed(value) => PlainResponse::Replaced(Some(value)),
             Changed::Unmet(unmet) => PlainResponse::Unmet(unmet),
+            Changed::Computed(computed) => PlainResponse::Computed(computed),
+            Changed::NotComputed(why) => PlainResponse::NotComputed(why),
         }
     }
 }
@@ -187,7 +244,7 @@ impl From<Changed> for PlainResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Rank, ReplicaId};
+    use crate::{Chain, Version};
 
     const STAMP: Hlc = Hlc::from_wall(Micros(1_000));
 
@@ -216,9 +273,11 @@ mod tests {
 
     /// What a change writes at [`STAMP`], over a value that expires at this time.
     fn written(change: &Change, until: Option<u64>) -> Option<Content> {
-        let before = version(until);
-        let new = change.of(Some(&before), Hlc::from_wall(Micros(900))).ok()?;
-        new.stamped(STAMP).ok().map(|(content, _)| content)
+        let before = Chain::new(version(until));
+        let new = change
+            .of(&Shown::all(Some(&before)), Hlc::from_wall(Micros(900)))
+            .ok()?;
+        new.stamped(id(1_000)).ok().map(|(content, _)| content)
     }
 
     #[test]
@@ -235,10 +294,11 @@ mod tests {
             content,
             meta: (),
         };
+        let chain = Chain::new(first.clone());
         let again = retime(Retimes::Any, None)
-            .of(Some(&first), STAMP)
+            .of(&Shown::all(Some(&chain)), STAMP)
             .expect("it has a value");
-        let (second, _) = again.stamped(Hlc::from_wall(Micros(1_001))).expect("it expires");
+        let (second, _) = again.stamped(id(1_001)).expect("it expires");
         assert_eq!(
             (second.base(), second.until()),
             (Some(id(500)), None),
@@ -262,7 +322,7 @@ mod tests {
             value: None,
         };
         assert_eq!(
-            change.of::<()>(None, STAMP).err(),
+            change.of::<()>(&Shown::all(None), STAMP).err(),
             Some(Changed::Unmet(Box::new(unmet)))
         );
     }

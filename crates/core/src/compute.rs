@@ -61,6 +61,15 @@ impl Compute {
     /// The longest value that is computed. A longer one could not be sent to other replicas together with what else is sent.
     pub const MAX_BYTES: usize = 16 << 20;
 
+    /// What is added to a number, if that is what it does.
+    pub fn added(&self) -> Option<Decimal> {
+        match self {
+            Compute::Add(more) => Some(Decimal::from(*more)),
+            Compute::AddDecimal(more) => Some(*more),
+            Compute::Append(_) | Compute::Overwrite(..) => None,
+        }
+    }
+
     /// Whether anything is put: `SETRANGE` of nothing puts nothing.
     pub fn puts(&self) -> bool {
         !matches!(self, Compute::Overwrite(_, with) if with.is_empty())
@@ -119,7 +128,7 @@ fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// The longest text of a number.
-const MAX_NUMBER_BYTES: usize = 64;
+pub(crate) const MAX_NUMBER_BYTES: usize = 64;
 
 /// A decimal number, perhaps with an exponent: `10.5`, `3.0e3`. Digits behind the point, beyond the 28th of all, are rounded.
 pub fn decimal(text: &[u8]) -> Option<Decimal> {

@@ -1,4 +1,4 @@
-use crate::{Hlc, Micros, VersionId};
+use crate::{Count, Hlc, Micros, Rank, SeenCount, VersionId};
 use bytes::Bytes;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
@@ -15,23 +15,35 @@ use bytes::Bytes;
 ///
 /// `EXPIRE`, `PERSIST` and `GETEX` write a version with the value of the one before it and another time of expiry. It names its *base*: the version that
 /// wrote the value. See [`crate::Rank`].
+///
+/// # Counts
+///
+/// A version may also be a count: what one replica has added to the key's number. Such a version has no value by itself. See [`Count`] and [`crate::Shown`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(Kept);
 
-/// 32 bytes, as an optional value has: there are millions of them, and few expire.
+/// 32 bytes, as an optional value has: there are millions of them, and few are anything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Value(Bytes),
     /// `None`: a delete.
-    Other(Option<Box<Timed>>),
+    Other(Option<Box<Other>>),
 }
 
-/// A value that expires, or whose expiry was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Timed {
-    value: Bytes,
+enum Other {
+    Register(Register),
+    Count(Count),
+}
+
+/// A value that expires, or whose expiry was changed. Or what was written over counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Register {
+    /// `None` for a delete, and for an expiry of counts alone.
+    value: Option<Bytes>,
     until: Option<Micros>,
     base: Option<VersionId>,
+    seen: Vec<SeenCount>,
 }
 
 impl Content {
@@ -48,24 +60,75 @@ impl Content {
 
     /// The same, and the version that wrote the value, if another one changed its expiry.
     pub fn with_base(value: Bytes, until: Option<Micros>, base: Option<VersionId>) -> Content {
+        Content::register(Some(value), until, base, Vec::new())
+    }
+
+    /// Any content of a register: a value or `None`, when it expires, the version that wrote it if that is another one, and the counts that it has seen.
+    pub fn register(
+        value: Option<Bytes>,
+        until: Option<Micros>,
+        base: Option<VersionId>,
+        seen: Vec<SeenCount>,
+    ) -> Content {
         let until = until.map(|until| until.min(Content::LATEST));
-        Content(match (until, base) {
-            (None, None) => Kept::Value(value),
-            _ => Kept::Other(Some(Box::new(Timed { value, until, base }))),
+        let is_plain = until.is_none() && base.is_none() && seen.is_empty();
+        Content(match value {
+            Some(value) if is_plain => Kept::Value(value),
+            None if is_plain => Kept::Other(None),
+            value => Kept::Other(Some(Box::new(Other::Register(Register {
+                value,
+                until,
+                base,
+                seen,
+            })))),
         })
     }
 
-    /// The value, for a reader at this time. `None`: it was deleted, or has expired.
+    /// A count.
+    pub fn counting(count: Count) -> Content {
+        Content(Kept::Other(Some(Box::new(Other::Count(count)))))
+    }
+
+    /// What the register says, if it says more than a value or a delete.
+    #[inline]
+    fn more(&self) -> Option<&Register> {
+        match &self.0 {
+            Kept::Other(Some(other)) => match &**other {
+                Other::Register(register) => Some(register),
+                Other::Count(_) => None,
+            },
+            Kept::Value(_) | Kept::Other(None) => None,
+        }
+    }
+
+    /// The count, if it is one.
+    #[inline]
+    pub fn count(&self) -> Option<&Count> {
+        match &self.0 {
+            Kept::Other(Some(other)) => match &**other {
+                Other::Count(count) => Some(count),
+                Other::Register(_) => None,
+            },
+            Kept::Value(_) | Kept::Other(None) => None,
+        }
+    }
+
+    /// The counts that it resets, by replica.
+    #[inline]
+    pub fn seen(&self) -> &[SeenCount] {
+        self.more().map_or(&[], |register| &register.seen)
+    }
+
+    /// The value of a register, for a reader at this time. `None`: it was deleted, or has expired, or was never written. If there are counts, the key's value is another
+    /// one: see [`crate::Shown`].
     #[inline]
     pub fn at(&self, now: Hlc) -> Option<&Bytes> {
-        match &self.0 {
-            Kept::Value(value) => Some(value),
-            Kept::Other(None) => None,
-            Kept::Other(Some(timed)) => {
-                let is_shown = timed.until.is_none_or(|until| Hlc::from_wall(until) > now);
-                is_shown.then_some(&timed.value)
-            }
+        if let Kept::Value(value) = &self.0 {
+            return Some(value);
         }
+        let register = self.more()?;
+        let is_shown = register.until.is_none_or(|until| Hlc::from_wall(until) > now);
+        register.value.as_ref().filter(|_| is_shown)
     }
 
     /// When the value expired, as a timestamp, if it has expired for a reader at this time.
@@ -80,41 +143,55 @@ impl Content {
     pub fn stored(&self) -> Option<&Bytes> {
         match &self.0 {
             Kept::Value(value) => Some(value),
-            Kept::Other(None) => None,
-            Kept::Other(Some(timed)) => Some(&timed.value),
+            Kept::Other(_) => self.more()?.value.as_ref(),
         }
     }
 
     /// When the value expires, in microseconds since 1970. `None`: never, or there is no value.
     #[inline]
     pub fn until(&self) -> Option<Micros> {
-        match &self.0 {
-            Kept::Other(Some(timed)) => timed.until,
-            Kept::Value(_) | Kept::Other(None) => None,
-        }
+        self.more()?.until
     }
 
-    /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete.
+    /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete. For a count, [`Rank::COUNTS`].
     #[inline]
     pub fn base(&self) -> Option<VersionId> {
-        match &self.0 {
-            Kept::Other(Some(timed)) => timed.base,
-            Kept::Value(_) | Kept::Other(None) => None,
+        match self.count() {
+            Some(_) => Some(Rank::COUNTS),
+            None => self.more()?.base,
         }
     }
 
     /// The same, as a new value: it does not name the version that wrote the value before.
     #[must_use]
     pub fn without_base(self) -> Content {
-        match self.base() {
-            None => self,
-            Some(_) => Content::new(self.stored().cloned().unwrap_or_default(), self.until()),
+        match self.more() {
+            Some(Register {
+                value: Some(value),
+                until,
+                base: Some(_),
+                seen,
+            }) => Content::register(Some(value.clone()), *until, None, seen.clone()),
+            _ => self,
         }
     }
 
     /// Whether it says that the key was deleted.
     #[inline]
     pub fn is_delete(&self) -> bool {
+        match &self.0 {
+            Kept::Value(_) => false,
+            Kept::Other(None) => true,
+            Kept::Other(Some(_)) => {
+                let is_delete = |register: &Register| register.value.is_none() && register.until.is_none();
+                self.more().is_some_and(is_delete)
+            }
+        }
+    }
+
+    /// Whether it says that the key was deleted, and nothing more.
+    #[inline]
+    pub(crate) fn is_plain_delete(&self) -> bool {
         matches!(self.0, Kept::Other(None))
     }
 
@@ -125,18 +202,21 @@ impl Content {
         Content(match self.0 {
             Kept::Value(value) => Kept::Value(compact(value)),
             Kept::Other(None) => Kept::Other(None),
-            Kept::Other(Some(mut timed)) => {
-                timed.value = compact(std::mem::take(&mut timed.value));
-                Kept::Other(Some(timed))
+            Kept::Other(Some(mut other)) => {
+                if let Other::Register(register) = &mut *other {
+                    register.value = register.value.take().map(compact);
+                    register.seen.shrink_to_fit();
+                }
+                Kept::Other(Some(other))
             }
         })
     }
 
-    /// The size in bytes of the allocation that a value has if it expires or its expiry was changed. Its own bytes are not counted.
-    pub fn heap_bytes(&self) -> usize {
+    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted.
+    pub fn heap_bytes(&self) -> [usize; 2] {
         match &self.0 {
-            Kept::Other(Some(_)) => size_of::<Timed>(),
-            Kept::Value(_) | Kept::Other(None) => 0,
+            Kept::Other(Some(_)) => [size_of::<Other>(), size_of_val(self.seen())],
+            Kept::Value(_) | Kept::Other(None) => [0, 0],
         }
     }
 }

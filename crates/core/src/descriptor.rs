@@ -24,6 +24,9 @@ pub struct Descriptor {
     pub takes_conditions: bool,
     /// Whether a put may compute its value from the one before it.
     pub computes: bool,
+    /// Whether a put may add to a number, also where it takes no other computed values: what each replica has added is kept apart, and added up by readers
+    /// ([`crate::Count`]).
+    pub counts: bool,
     /// Whether it has transactions.
     pub has_transactions: bool,
     /// Whether a put may say when its value expires, and may change when an existing value expires.
@@ -49,6 +52,7 @@ impl Descriptor {
             tolerates_old_directories: false,
             takes_conditions: false,
             computes: false,
+            counts: false,
             has_transactions: false,
             takes_expiry: false,
             keeps_siblings: false,
@@ -85,8 +89,14 @@ impl Descriptor {
             ("takes no conditions", CONSENSUS)
         } else if options.returns_previous && options.retimes.is_none() && !self.takes_conditions {
             ("does not return the value that a write replaces", CONSENSUS)
-        } else if options.computes.is_some() && !self.computes {
-            ("computes no values", CONSENSUS)
+        } else if let Some(compute) = &options.computes
+            && !self.computes
+            && !(self.counts && compute.added().is_some())
+        {
+            match compute.added() {
+                Some(_) => ("adds nothing up", COUNTS),
+                None => ("computes no values", CONSENSUS),
+            }
         } else if (options.expiry.is_some() || options.retimes.is_some()) && !self.takes_expiry {
             ("takes no expiry", EXPIRY)
         } else if options.replaces.is_some() && !self.keeps_siblings {
@@ -99,6 +109,7 @@ impl Descriptor {
 }
 
 const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
+const COUNTS: &str = "a causal, eventual or consensus keyspace, such as `causal` in the demo";
 const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 

@@ -26,6 +26,9 @@ pub struct VersionId {
 ///   base 5:  SET x 1 @5, then EXPIRE x @9
 ///   base 7:  SET x 2 @7, the newest: x is 2 at every site, and does not expire
 /// ```
+///
+/// Two bases are no versions: [`Rank::COUNTS`] is that of all counts, and [`Rank::UNWRITTEN`] is that of an expiry of counts whose key was never written otherwise.
+/// Both are older than all versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rank {
     /// The version that wrote the value.
@@ -35,6 +38,17 @@ pub struct Rank {
 }
 
 impl Rank {
+    /// The base of counts: they come behind all versions of their key's register.
+    pub const COUNTS: VersionId = VersionId {
+        at: Hlc::ZERO,
+        replica: ReplicaId(0),
+    };
+    /// The base of an expiry of counts, if their key's register was never written.
+    pub const UNWRITTEN: VersionId = VersionId {
+        at: Hlc::ZERO,
+        replica: ReplicaId(1),
+    };
+
     /// The rank of a version that is its own base.
     pub fn of(id: VersionId) -> Rank {
         Rank { base: id, id }
@@ -147,9 +161,20 @@ impl<M> Version<M> {
     pub fn label(&self) -> Label {
         Label {
             id: self.id,
-            base: self.content.base(),
+            base: self.content.base().filter(|base| *base != Rank::COUNTS),
             until: self.content.until(),
         }
+    }
+
+    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register, or a count that it has reset.
+    pub fn removes(&self, other: &Version<M>) -> bool {
+        if other.content.count().is_none() {
+            return other.rank() < self.rank();
+        }
+        let mut seen = self.content.seen().iter();
+        let until = self.content.until().map(Hlc::from_wall);
+        seen.any(|seen| seen.replica == other.id.replica && other.id.at <= seen.at)
+            || until.is_some_and(|until| other.id.at < until)
     }
 }
 
@@ -223,7 +248,8 @@ impl VersionId {
     /// # Errors
     /// If it is not older.
     pub fn check_base_of(self, id: VersionId) -> Result<(), BadFrame> {
-        match self.at > Hlc::ZERO && self.stamp() < id.stamp() {
+        let is_one = self.at > Hlc::ZERO && self.stamp() < id.stamp();
+        match is_one || self == Rank::UNWRITTEN {
             true => Ok(()),
             false => Err(BadFrame::new(
                 "a version that is newer than its base, which is the version that wrote the value",
@@ -386,6 +412,27 @@ impl<M: Meta> Chain<M> {
         self.newest.rank() == rank || self.older.as_deref().is_some_and(find)
     }
 
+    /// Whether there are counts.
+    pub fn has_counts(&self) -> bool {
+        let oldest = self.older.as_deref().and_then(|older| older.first());
+        oldest.unwrap_or(&self.newest).content.count().is_some()
+    }
+
+    /// The versions of the register, newest first.
+    pub fn registers(&self) -> impl Iterator<Item = &Version<M>> + Clone {
+        self.iter()
+            .take_while(|version| version.content.count().is_none())
+    }
+
+    /// The counts, newest first. They come behind the versions of the register.
+    pub fn counts(&self) -> impl Iterator<Item = &Version<M>> + Clone {
+        let is_count = |version: &&Version<M>| version.content.count().is_some();
+        let older = self.older.as_deref().map_or(&[][..], Vec::as_slice);
+        let counts = older.partition_point(|version| is_count(&version));
+        let newest = Some(&self.newest).filter(is_count);
+        newest.into_iter().chain(older[..counts].iter().rev())
+    }
+
     /// All versions, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Version<M>> + Clone {
         std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter().rev()))
@@ -467,6 +514,29 @@ impl<M: Meta> Chain<M> {
         }
     }
 
+    /// Inserts a version in the place of all that it replaces, for stores without history: older versions of the register or, if it is a count, older counts of its replica.
+    /// Returns false, and changes nothing, if there is a newer one.
+    pub fn insert_latest(&mut self, version: Version<M>) -> bool {
+        let is_count = version.content.count().is_some();
+        let is_replaced = |held: &&Version<M>| match is_count {
+            true => held.content.count().is_some() && held.id.replica == version.id.replica,
+            false => held.content.count().is_none(),
+        };
+        let replaced = self.iter().find(is_replaced).map(|held| (held.id, held.rank()));
+        let Some((replaced, rank)) = replaced else {
+            return self.insert_in_place(version);
+        };
+        if version.rank() <= rank {
+            return false;
+        }
+        if self.older.is_none() {
+            self.newest = version;
+            return true;
+        }
+        self.remove(replaced);
+        self.insert_in_place(version)
+    }
+
     /// Removes a version, and returns it. `None`, and nothing changes, if it is not there or is the only one: a chain is never empty. The newest version
     /// is removed in O(1), an older one costs a move of those that are newer.
     pub fn remove(&mut self, id: VersionId) -> Option<Version<M>> {
@@ -481,16 +551,39 @@ impl<M: Meta> Chain<M> {
         Some(removed)
     }
 
-    /// Keeps only the newest version: for protocols that never ask for an older one.
+    /// Keeps only the newest version, and the newest count of each replica: for protocols that never ask for an older one.
     pub fn drop_older(&mut self) {
-        self.older = None;
+        if self.has_counts() {
+            let counts = self.newest_counts(|_| true);
+            self.retain_older(|version| counts.contains(&version.id));
+        } else {
+            self.older = None;
+        }
+    }
+
+    /// The newest count of each replica of which `wanted` is true.
+    fn newest_counts(&self, wanted: impl Fn(&Version<M>) -> bool) -> Vec<VersionId> {
+        let mut newest: Vec<VersionId> = Vec::new();
+        for count in self.counts().filter(|version| wanted(version)) {
+            if newest.iter().all(|newer| newer.replica != count.id.replica) {
+                newest.push(count.id);
+            }
+        }
+        newest
+    }
+
+    fn retain_older(&mut self, keep: impl FnMut(&Version<M>) -> bool) {
+        if let Some(older) = &mut self.older {
+            older.retain(keep);
+        }
+        self.shrink();
     }
 
     /// Drops the versions that no request may read any more: all that are older than the newest `covered` version. Returns the number of versions
     /// that were dropped.
     ///
     /// A version that changes an expiry may have been stamped later than a version that is newer than it. It stays until it is `covered` itself: a protocol
-    /// that goes by timestamps would not know that it was here.
+    /// that goes by timestamps would not know that it was here. A count stays until a newer one of its replica is `covered`.
     ///
     /// Of siblings each is current. There, if the newest version is covered, older deletes are dropped: what they have replaced does not come back, and the
     /// newest version is not taken back.
@@ -506,19 +599,31 @@ impl<M: Meta> Chain<M> {
             self.shrink();
             return before - self.len();
         }
-        let Some(keep) = self.iter().position(&covered).map(|place| place + 1) else {
-            return 0;
-        };
         let before = self.len();
-        if let Some(older) = &mut self.older {
-            let below = before - keep;
-            let mut place = 0;
-            older.retain(|version| {
-                place += 1;
-                place > below || version.content.base().is_some() && !covered(version)
-            });
+        let keep = self
+            .registers()
+            .position(&covered)
+            .map_or(before, |place| place + 1);
+        let counts = match self.has_counts() {
+            true => self.newest_counts(&covered),
+            false => Vec::new(),
+        };
+        let has_newer = |count: &Version<M>| {
+            let newer = counts.iter().find(|newer| newer.replica == count.id.replica);
+            newer.is_some_and(|newer| newer.at > count.id.at)
+        };
+        if keep == before && counts.is_empty() {
+            return 0;
         }
-        self.shrink();
+        let below = before - keep;
+        let mut place = 0;
+        self.retain_older(|version| {
+            place += 1;
+            match version.content.count() {
+                Some(_) => !has_newer(version),
+                None => place > below || version.content.base().is_some() && !covered(version),
+            }
+        });
         before - self.len()
     }
 }

@@ -2,7 +2,8 @@
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Content, Hlc, Key, Meta, Micros, Topology, Version, VersionId, VersionIdRecord,
+    BadFrame, Content, Counts, CountsRecord, Hlc, Key, Meta, Micros, ReplicaSet, Topology, Version,
+    VersionId, VersionIdRecord,
 };
 use turnbuckle_replication::{check_time, replica_number};
 
@@ -44,6 +45,9 @@ struct EntryFrame {
     /// The version that wrote the value, if this one changed its expiry.
     #[prost(message, optional, tag = "7")]
     base: Option<VersionIdRecord>,
+    /// If it is a count, or has seen counts.
+    #[prost(message, optional, tag = "8")]
+    counts: Option<CountsRecord>,
 }
 
 /// The key and value of an encoded entry, shortened, as text.
@@ -80,7 +84,12 @@ pub(crate) fn encode_and_count<M: Meta>(
         value: version.content.stored().cloned(),
         meta,
         until: version.content.until().map(|until| until.0),
-        base: version.content.base().map(VersionIdRecord::from),
+        base: version
+            .content
+            .base()
+            .filter(|_| version.content.count().is_none())
+            .map(VersionIdRecord::from),
+        counts: CountsRecord::of(&version.content),
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()
@@ -95,7 +104,8 @@ pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
 /// Decodes an entry.
 ///
 /// # Errors
-/// If it does not decode, names a site that the cluster does not have, gives a delete an expiry, or changes the expiry of a version that is not older.
+/// If it does not decode, names a site that the cluster does not have, gives a delete an expiry, changes the expiry of a version that is not older, or says of counts what cannot
+/// be ([`CountsRecord::counts`]).
 pub(crate) fn decode_entry<M: Meta>(
     bytes: Bytes,
     topology: &Topology,
@@ -109,13 +119,42 @@ pub(crate) fn decode_entry<M: Meta>(
     let base = frame.base.map(VersionIdRecord::id).transpose()?;
     base.map_or(Ok(()), |base| base.check_base_of(id))?;
     let replicas = [id].into_iter().chain(base).map(|id| id.replica);
-    topology.check_replicas(meta.replicas().union(replicas.collect()))?;
-    let content = match (frame.value, frame.until, base) {
-        (Some(value), until, base) => Content::with_base(value, until.map(Micros), base),
-        (None, None, None) => Content::DELETE,
-        (None, ..) => return Err(BadFrame::new("an entry", "a delete with an expiry")),
-    };
+    let mut replicas: ReplicaSet = replicas.collect();
+    if let Some(counts) = &frame.counts {
+        replicas = replicas.union(counts.replicas());
+    }
+    topology.check_replicas(meta.replicas().union(replicas))?;
+    let counts = frame.counts.map(|counts| counts.counts(id)).transpose()?;
+    let until = frame.until.map(Micros);
+    let content = content(frame.value, until, base, counts)?;
     let version = Version { id, content, meta };
     version.check()?;
     Ok((Key(frame.key), version))
+}
+
+/// The content of an entry.
+fn content(
+    value: Option<Bytes>,
+    until: Option<Micros>,
+    base: Option<VersionId>,
+    counts: Option<Counts>,
+) -> Result<Content, BadFrame> {
+    let bad = |found| Err(BadFrame::new("an entry", found));
+    match counts {
+        Some(Counts::Is(_)) if value.is_some() || until.is_some() || base.is_some() => {
+            bad("a count with a value or an expiry")
+        }
+        Some(Counts::Is(count)) => Ok(Content::counting(count)),
+        // An expiry of counts alone has no value. It has seen counts, or names the base of such an expiry.
+        counts if value.is_none() && until.is_some() && base.is_none() && counts.is_none() => {
+            bad("a delete with an expiry")
+        }
+        counts => {
+            let seen = match counts {
+                Some(Counts::Resets(seen)) => seen,
+                Some(Counts::Is(_)) | None => Vec::new(),
+            };
+            Ok(Content::register(value, until, base, seen))
+        }
+    }
 }

@@ -21,6 +21,8 @@
 //!
 //! 9. **A value expires when it was asked to, at every site.** See `expiry.rs`.
 //!
+//! 10. **What clients add to a number is neither lost nor there twice.** See `numbers.rs`.
+//!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
 //! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
@@ -86,6 +88,7 @@ mod key;
 mod ledgers;
 mod losses;
 mod needs;
+mod numbers;
 mod pasts;
 mod retimes;
 mod rule;
@@ -116,6 +119,7 @@ pub struct Judge {
     /// If the keyspace keeps siblings: what each write has replaced.
     siblings: Option<siblings::Writes>,
     ledgers: ledgers::Ledgers,
+    numbers: BTreeMap<Key, numbers::Number>,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -209,6 +213,7 @@ impl Judge {
             keys: BTreeMap::new(),
             siblings: None,
             ledgers: ledgers::Ledgers::default(),
+            numbers: BTreeMap::new(),
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
@@ -305,7 +310,7 @@ impl Judge {
     // ---- what happens ---------------------------------------------------------------------------------------
 
     pub(crate) fn invoked(&mut self, id: OperationId, client: usize, operation: &Operation, now: Micros) {
-        if self.sleeps || self.asked_of_ledger(operation) {
+        if self.sleeps || self.asked_of_number(id, operation, now) || self.asked_of_ledger(operation) {
             return;
         }
         let Operation::Put {
@@ -372,7 +377,7 @@ impl Judge {
             );
             self.report(Rule::TrueReceipts, words);
         }
-        if self.answered_of_ledger(id, record) {
+        if self.answered_of_number(id, record) || self.answered_of_ledger(id, record) {
             return;
         }
         if let Some(receipt) = receipt {
@@ -442,7 +447,8 @@ impl Judge {
                     self.check_one_moment(record, &all, values);
                 }
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
-                    if self.is_computed(key) {
+                    let is_number = crate::number::is_one(key);
+                    if self.is_computed(key) && !is_number {
                         continue;
                     }
                     // One site reads a snapshot. Otherwise each key is asked for alone, and the answer does not say which replica has answered for it.
@@ -455,6 +461,7 @@ impl Judge {
                     seen.may_be_another = has_others && !is_snapshot;
                     seen.is_careless |= seen.may_be_another && !self.has_sessions;
                     match value {
+                        value if is_number => self.number_read(&seen, value.as_ref(), None),
                         Some(value) => {
                             self.check_not_expired(&seen, value, None);
                             self.value_read(seen, value, None);

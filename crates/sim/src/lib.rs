@@ -55,6 +55,7 @@ mod machine;
 mod messages;
 pub use messages::{Message, MessageLog, Note};
 mod network;
+mod number;
 pub use network::Jitter;
 mod options;
 pub use options::{Service, WorldOptions};

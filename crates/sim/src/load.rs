@@ -18,7 +18,7 @@
 //! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
 //! with their session. Or a percentage of their requests is made *away*, at a node of another site. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
 //! more request, and comes back.
-use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger};
+use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger, number};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::{
@@ -29,13 +29,15 @@ use turnbuckle_core::{
     Answer, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session, SiteId,
     Topology, Vector, VersionId, Wanted,
 };
-use turnbuckle_document::number;
+use turnbuckle_document::number as within;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
 
 mod hot;
 mod ledgers;
 pub use hot::Hot;
+mod numbers;
+use numbers::Numbers;
 mod once;
 use once::Pairs;
 
@@ -136,53 +138,56 @@ pub enum Kind {
 #[serde(default, deny_unknown_fields)]
 pub struct Mixed {
     /// The number of keys.
-    #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
+    #[serde(deserialize_with = "within::<_, 1, 1_000_000>")]
     pub keys: u64,
     /// The percentage of operations that write or delete.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub writes: u64,
     /// The percentage of writes that delete.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub deletes: u64,
     /// The longest value, in bytes.
-    #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
+    #[serde(deserialize_with = "within::<_, 1, 1_000_000>")]
     pub value_bytes: u64,
     /// The percentage of reads at level `eventual`, whatever level the others are at. They do not count as seen by their client.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub careless: u64,
     /// The percentage of reads at level `bounded(t)`, for different t from 10 ms to 10 s. Half of them name the default level as well, and a time after which
     /// that is given.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub fresh: u64,
     /// The percentage of writes of values that say when these expire: soon, in an hour, or when the value before would have. Only for protocols that take
     /// that.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub expires: u64,
     /// The percentage of writes that only change when a value expires. Only for protocols that take that.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub retimes: u64,
     /// The percentage of operations on one key, which all clients share.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub hot: u64,
     /// The percentage of deletes that delete the key that their client has read last.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub deletes_of_read: u64,
     /// The most keys of a read of several keys.
-    #[serde(deserialize_with = "number::<_, 0, 1_000>")]
+    #[serde(deserialize_with = "within::<_, 0, 1_000>")]
     pub many_keys: u64,
     /// The percentage of reads that ask for siblings.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub siblings: u64,
     /// The percentage of writes that name a context: of the siblings that their client has asked for last. With 100, a client that has none names the empty
     /// one.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub contexts: u64,
     /// The percentage of operations on *ledgers*: transactions and values that are computed. Only for protocols that have them.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub ledgers: u64,
+    /// The percentage of operations on *numbers*, to which clients add. Only for protocols that keep counts.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub numbers: u64,
     /// The percentage of operations on *pairs*: two keys that one client writes once, the second after the first. Other clients ask for
     /// them in the other order: they delete the second, which they have never read, and then read the first.
-    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub once: u64,
 }
 
@@ -204,6 +209,7 @@ impl Default for Mixed {
             siblings: 0,
             contexts: 0,
             ledgers: 0,
+            numbers: 0,
             once: 0,
         }
     }
@@ -312,6 +318,8 @@ pub(crate) struct Clients {
     hot_keys: Vec<Vec<Key>>,
     /// By keyspace.
     pairs: BTreeMap<usize, Pairs>,
+    /// By keyspace and kind.
+    numbers: BTreeMap<(usize, number::Kind), Numbers>,
     topology: Topology,
     /// The levels that the keyspaces offer.
     offered: Levels,
@@ -399,6 +407,7 @@ impl Clients {
                 _ => Vec::new(),
             },
             pairs: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             topology: world.topology().clone(),
             offered: S::LEVELS,
             nodes,
@@ -542,7 +551,8 @@ impl Clients {
             client.list = receipt.version.map(|version| (key.clone(), version));
         }
         match (&record.operation, record.answer()) {
-            (Operation::Get { key, .. }, Some(Answer::Value(_))) if ledger::is_in_one(key) => {}
+            (Operation::Get { key, .. }, Some(Answer::Value(_)))
+                if ledger::is_in_one(key) || number::is_one(key) => {}
             (Operation::Get { key, .. }, Some(Answer::Value(Some(_)))) => client.read = Some(key.clone()),
             (Operation::Siblings { key, .. }, Some(Answer::Siblings(siblings))) => {
                 client.context = Some((key.clone(), siblings.context.clone()));
@@ -675,6 +685,10 @@ impl Clients {
             }
             Kind::Mixed(mixed) if mixed.ledgers > 0 && self.random.percent(mixed.ledgers) => {
                 let operation = self.on_ledger(number);
+                request.push_back(operation);
+            }
+            Kind::Mixed(mixed) if mixed.numbers > 0 && self.random.percent(mixed.numbers) => {
+                let operation = self.on_number(*mixed, number, now);
                 request.push_back(operation);
             }
             Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number, now)),

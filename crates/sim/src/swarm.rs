@@ -133,6 +133,13 @@ impl Draw {
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6C65_6467);
             mixed.ledgers = *random.pick(&[0, 0, 20, 60]);
         }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.counts
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6E75_6D62);
+            mixed.numbers = *random.pick(&[0, 0, 20, 60]);
+        }
         if protocol.replication == Replication::Consensus {
             self.elects = true;
             for delay in self.world.delays.iter_mut().flatten() {

@@ -1,5 +1,5 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain, Meta};
+use turnbuckle_core::{BadFrame, Chain, Meta, Shown};
 
 /// What the newest version of a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +21,10 @@ impl Kind {
             return Kind::Nothing;
         };
         let newest = &chain.newest().content;
+        let is_forgettable = newest.is_delete() || newest.until().is_some();
+        if chain.has_counts() && !(is_forgettable && Shown::all(Some(chain)).may_be_forgotten()) {
+            return Kind::Value;
+        }
         if !newest.is_delete() {
             // Siblings never expire.
             return match newest.until().filter(|_| !M::SIBLINGS) {

@@ -3,7 +3,7 @@ use crate::entries::{INLINE_KEY_BYTES, StoredKey};
 use crate::tombstone::LineId;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
-use turnbuckle_core::{Chain, Hlc, Meta, Version};
+use turnbuckle_core::{Chain, Hlc, Meta, Shown, Version};
 
 /// The key was read or written since the clock's hand last passed it.
 const WARM: u8 = 1;
@@ -165,18 +165,20 @@ impl<M: Meta> Entry<M> {
         };
     }
 
-    /// Makes `version` the only version.
-    pub(crate) fn set_newest(&mut self, version: Version<M>) {
+    /// Adds a version in the place of those that it replaces ([`Chain::insert_latest`]). Returns false, and changes nothing, if there is a newer one.
+    pub(crate) fn insert_latest(&mut self, version: Version<M>) -> bool {
         match self.chain_mut() {
-            Some(chain) => *chain = Chain::new(version),
-            None => self.set_chain(Some(Chain::new(version)), None),
+            Some(chain) => chain.insert_latest(version),
+            None => {
+                self.set_chain(Some(Chain::new(version)), None);
+                true
+            }
         }
     }
 
     /// Whether the key has a value for a reader at this time.
     pub(crate) fn is_live(&self, now: Hlc) -> bool {
-        self.chain()
-            .is_some_and(|chain| chain.newest().content.at(now).is_some())
+        Shown::all(self.chain()).has_value(now)
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -255,8 +257,8 @@ fn version_cost_bytes<M: Meta>(version: &Version<M>) -> u64 {
         .content
         .stored()
         .map_or(0, |value| allocation(value.len()));
-    let beside = allocation(version.content.heap_bytes()) + allocation(version.meta.heap_bytes());
-    (value + beside) as u64
+    let content: usize = version.content.heap_bytes().into_iter().map(allocation).sum();
+    (value + content + allocation(version.meta.heap_bytes())) as u64
 }
 
 /// The memory that an allocation of `bytes` takes: a word in front, multiples of 16, at least 32.

@@ -1,7 +1,8 @@
 use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Chain, Content, Hlc, Key, Meta, Micros, ReplicaId, ReplicaSet, Version, VersionId,
+    BadFrame, Chain, Content, Counts, CountsRecord, Hlc, Key, Meta, Micros, ReplicaId, ReplicaSet, Version,
+    VersionId,
 };
 
 /// The first byte of every row. If the format behind it changes, it becomes another number.
@@ -10,6 +11,8 @@ const FORMAT: u8 = 1;
 const EXPIRING: u8 = 2;
 /// The first byte of a row in which the expiry of some value was changed.
 const RETIMED: u8 = 3;
+/// The first byte of a row in which some version is a count, or has seen counts.
+const COUNTED: u8 = 4;
 
 /// The content of a row, and what its key says.
 pub(crate) struct Row<M> {
@@ -29,6 +32,9 @@ pub(crate) struct Row<M> {
 /// In a row in which some value expires, each value is followed by when it expires: microseconds since 1970 + 1, or 0 for never. In a row in which the expiry
 /// of some value was changed, that is followed by the hlc and site of the version that wrote the value, or by eight and two bytes of 0 if that is this version.
 ///
+/// In a row with counts, all of that follows each version, also without a value; the site of a version that is its own base is then 65535. Behind it is what the version says of counts:
+/// the length of its [`CountsRecord`], or 0, and the record.
+///
 /// Lengths and times of expiry are LEB128, the rest big endian.
 pub(crate) fn put_row<'a, M: Meta>(
     out: &mut BytesMut,
@@ -36,10 +42,14 @@ pub(crate) fn put_row<'a, M: Meta>(
     versions: impl Iterator<Item = &'a Version<M>> + Clone,
 ) {
     let mut contents = versions.clone().map(|version| &version.content);
-    let format = match contents.clone().any(|content| content.base().is_some()) {
-        true => RETIMED,
-        false if contents.any(|content| content.until().is_some()) => EXPIRING,
-        false => FORMAT,
+    let format = if contents.clone().any(|content| CountsRecord::is_needed(content)) {
+        COUNTED
+    } else if contents.clone().any(|content| content.base().is_some()) {
+        RETIMED
+    } else if contents.any(|content| content.until().is_some()) {
+        EXPIRING
+    } else {
+        FORMAT
     };
     out.put_u8(format);
     put_length(out, long_key.map_or(0, <[u8]>::len));
@@ -47,19 +57,26 @@ pub(crate) fn put_row<'a, M: Meta>(
     let mut meta = BytesMut::new();
     for version in versions {
         put_id(out, version.id);
-        match version.content.stored() {
-            Some(value) => {
-                put_length(out, value.len() + 1);
-                out.put_slice(value);
-                if format >= EXPIRING {
-                    let until = version.content.until();
-                    put_number(out, until.map_or(0, |until| until.0 + 1));
-                }
-                if format >= RETIMED {
-                    put_id(out, version.content.base().unwrap_or_default());
-                }
-            }
-            None => put_length(out, 0),
+        let value = version.content.stored();
+        put_length(out, value.map_or(0, |value| value.len() + 1));
+        out.put_slice(value.map_or(&[][..], |value| value));
+        let has_more = value.is_some() || format == COUNTED;
+        if has_more && format >= EXPIRING {
+            let until = version.content.until();
+            put_number(out, until.map_or(0, |until| until.0 + 1));
+        }
+        if has_more && format >= RETIMED {
+            let own = if format == COUNTED {
+                OWN
+            } else {
+                VersionId::default()
+            };
+            put_id(out, version.content.base().unwrap_or(own));
+        }
+        if format == COUNTED {
+            let counts = CountsRecord::encoded(&version.content);
+            put_length(out, counts.len());
+            out.put_slice(&counts);
         }
         meta.clear();
         version.meta.encode(&mut meta);
@@ -77,9 +94,9 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
         .ok_or_else(|| BadFrame::new("a row's key", format!("{} bytes", row_key.len())))?;
     let mut rest = value;
     let format = take_u8(&mut rest)?;
-    if !(FORMAT..=RETIMED).contains(&format) {
+    if !(FORMAT..=COUNTED).contains(&format) {
         return Err(BadFrame::new(
-            "a row of format 1, 2 or 3",
+            "a row of format 1 to 4",
             format!("format {format}"),
         ));
     }
@@ -108,20 +125,36 @@ pub(crate) fn take_row<M: Meta>(row_key: &Bytes, value: Bytes, own: bool) -> Res
 
 fn take_version<M: Meta>(rest: &mut Bytes, own: bool, format: u8) -> Result<Version<M>, BadFrame> {
     let id = take_id(rest)?;
-    let content = match take_length(rest)? {
-        0 => Content::DELETE,
-        length => {
-            let value = take_bytes(rest, length - 1)?;
-            let until = match format >= EXPIRING {
-                true => take_number(rest)?.checked_sub(1).map(Micros),
-                false => None,
-            };
-            let base = match format >= RETIMED {
-                true => Some(take_id(rest)?).filter(|base| *base != VersionId::default()),
-                false => None,
-            };
+    let value = match take_length(rest)? {
+        0 => None,
+        length => Some(take_bytes(rest, length - 1)?),
+    };
+    let has_more = value.is_some() || format == COUNTED;
+    let until = match has_more && format >= EXPIRING {
+        true => take_number(rest)?.checked_sub(1).map(Micros),
+        false => None,
+    };
+    let base = match format {
+        COUNTED => take_base(rest)?,
+        RETIMED if has_more => Some(take_id(rest)?).filter(|base| *base != VersionId::default()),
+        _ => None,
+    };
+    let counts = match format == COUNTED {
+        true => Some(take_slice(rest)?).filter(|counts| !counts.is_empty()),
+        false => None,
+    };
+    let content = match counts
+        .map(|counts| CountsRecord::decoded(counts, id))
+        .transpose()?
+    {
+        Some(Counts::Is(count)) => Content::counting(count),
+        counts => {
             base.map_or(Ok(()), |base| base.check_base_of(id))?;
-            Content::with_base(value, until, base)
+            let seen = match counts {
+                Some(Counts::Resets(seen)) => seen,
+                Some(Counts::Is(_)) | None => Vec::new(),
+            };
+            Content::register(value, until, base, seen)
         }
     };
     let meta = take_slice(rest)?;
@@ -138,6 +171,25 @@ fn take_version<M: Meta>(rest: &mut Bytes, own: bool, format: u8) -> Result<Vers
 fn put_id(out: &mut BytesMut, id: VersionId) {
     out.put_u64(id.at.0);
     out.put_u16(id.replica.0);
+}
+
+/// Stands for the base of a version that is its own, in a row with counts.
+const OWN: VersionId = VersionId {
+    at: Hlc::ZERO,
+    replica: ReplicaId(u16::MAX),
+};
+
+/// The base of a version, in a row with counts.
+fn take_base(rest: &mut Bytes) -> Result<Option<VersionId>, BadFrame> {
+    let mut own = [0; 10];
+    own[8..].copy_from_slice(&OWN.replica.0.to_be_bytes());
+    match rest.starts_with(&own) {
+        true => {
+            rest.advance(own.len());
+            Ok(None)
+        }
+        false => take_id(rest).map(Some),
+    }
 }
 
 fn take_id(rest: &mut Bytes) -> Result<VersionId, BadFrame> {

@@ -3,7 +3,7 @@ use crate::store::{after, place_at, read_row};
 use crate::{Epoch, Place, Retry, Store, StoreError, Table};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use turnbuckle_core::{Hlc, Key, Meta};
+use turnbuckle_core::{Hlc, Key, Meta, Shown};
 
 /// The rows that a scan found in the table: the half of a scan that is done without the store's lock.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub fn scan_rows<M: Meta>(
                 found.until = row.place;
                 return Ok(found);
             }
-            let live = row.chain.newest().content.at(now).is_some();
+            let live = Shown::all(Some(&row.chain)).has_value(now);
             found.rows.push((row.place, row.key.compact(), live));
         }
     }

@@ -475,7 +475,7 @@ impl<M: Meta> Versions<M> for Store<M> {
 
     /// Copies key and value, so that they do not keep the buffer of a connection alive.
     ///
-    /// Without history, a version older than the newest changes nothing and is not added, as if it had been there and
+    /// Without history, a version older than the newest (or, if it is a count, a newer count of its replica) changes nothing and is not added, as if it had been there and
     /// been dropped. With siblings, that is so for a version that another one replaces. Then it must not go into the log either: if it were replayed onto a row from which the newer
     /// version has been forgotten meanwhile, it would have an effect.
     ///
@@ -515,8 +515,15 @@ impl<M: Meta> Versions<M> for Store<M> {
                 }
                 self.account(index, was, 0, grows_bytes);
             }
-            Some(chain) if version.rank() <= chain.newest().rank() => return false,
-            _ => self.change(index, |entry| entry.set_newest(version)),
+            // Almost all that is not wanted is older than a newer value.
+            Some(chain) if version.content.count().is_none() && version.rank() <= chain.newest().rank() => {
+                return false;
+            }
+            _ => {
+                let mut is_wanted = false;
+                self.change(index, |entry| is_wanted = entry.insert_latest(version));
+                return is_wanted;
+            }
         }
         true
     }

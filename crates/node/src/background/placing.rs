@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use turnbuckle_core::{
-    Chain, Hlc, Input, Key, Meta, Now, Protocol, Rank, ReplicaId, Replication, Version, VersionId, Versions,
+    Chain, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Replication, Version, VersionId, Versions,
 };
 use turnbuckle_replication::{CopyIn, CopyState};
 use turnbuckle_store::{
@@ -181,15 +181,16 @@ impl<P: Protocol> Keyspace<P> {
         let deletes = theirs.into_iter().flat_map(Chain::iter).filter(|version| {
             !P::Meta::SIBLINGS && version.gone_at().is_some_and(|gone_at| gone_at <= read_at)
         });
-        let deleted = deletes.map(Version::rank).max();
+        let deleted = deletes.max_by_key(|version| version.rank());
         let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
         let is_here = |lane: &Lane<P>, rank| {
             let chain = lane.store.chain(key.as_ref());
             chain.is_some_and(|chain| chain.holds_rank(rank))
         };
         // If a delete was here and was forgotten, the versions that it deleted were removed with it.
-        let was_forgotten =
-            |deleted: &Rank| !merges && covers(&our_cut, deleted.id) && !is_here(lane, *deleted);
+        let was_forgotten = |deleted: &&Version<P::Meta>| {
+            !merges && covers(&our_cut, deleted.id) && !is_here(lane, deleted.rank())
+        };
         let forgotten = deleted.filter(was_forgotten);
         // Removals come first: a store without history takes no version that is older than the one to be removed.
         let is_gone = |version: &Version<P::Meta>| {
@@ -205,14 +206,16 @@ impl<P: Protocol> Keyspace<P> {
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
         theirs.reverse();
         for version in theirs {
-            let was_here = covers(&our_cut, version.id) || Some(version.rank()) < forgotten;
+            let was_here =
+                covers(&our_cut, version.id) || forgotten.is_some_and(|forgotten| forgotten.removes(version));
             if is_here(lane, version.rank()) || !merges && was_here {
                 continue;
             }
             let (key, version) = (key.compact(), version.clone());
             let has_stream = P::DESCRIPTOR.replication == Replication::Streams;
             let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
-            let is_news = version.id.replica == lane.id && !is_in_stream && Some(version.rank()) >= deleted;
+            let is_deleted = deleted.is_some_and(|deleted| deleted.removes(&version));
+            let is_news = version.id.replica == lane.id && !is_in_stream && !is_deleted;
             let input = if is_news {
                 // A power loss took this version and its place in the stream from this replica, so the other sites may not have it either.
                 // If it was deleted since, they need not have it, and some may have forgotten the delete.

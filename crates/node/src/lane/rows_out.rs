@@ -2,7 +2,7 @@
 use crate::entry::encode_entry;
 use bytes::BytesMut;
 use std::collections::VecDeque;
-use turnbuckle_core::{Hlc, Key, Meta, Rank, ReplicaId, Version, VersionId};
+use turnbuckle_core::{Hlc, Key, Meta, ReplicaId, Version, VersionId};
 use turnbuckle_replication::{CopyBeginFrame, CopyRowsFrame, NamedRecord, Purpose};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, rows};
 
@@ -82,17 +82,17 @@ impl<M: Meta> RowsOut<M> {
             let deletes = chain
                 .iter()
                 .filter(|version| !M::SIBLINGS && may_be_forgotten(self.purpose, version));
-            let deleted = deletes.map(Version::rank).max();
+            let deleted = deletes.max_by_key(|version| version.rank());
             if let Some(deleted) = deleted
                 && chain
                     .iter()
-                    .any(|version| is_asked(self.purpose, replica, version.id) && version.rank() < deleted)
+                    .any(|version| is_asked(self.purpose, replica, version.id) && deleted.removes(version))
             {
                 note_newest(&mut self.withheld, deleted.id);
             }
             let wanted = chain
                 .iter()
-                .filter(|version| wants(self.purpose, replica, version.rank(), deleted));
+                .filter(|version| wants(self.purpose, replica, version, deleted));
             let wanted = wanted.map(|version| (key.clone(), version.clone()));
             match M::SIBLINGS && matches!(self.purpose, Purpose::Return(_)) {
                 // The oldest first: whoever has a version of a replica must have the earlier ones of that replica.
@@ -114,10 +114,17 @@ fn note_newest(cut: &mut Vec<(ReplicaId, Hlc)>, id: VersionId) {
 
 /// Whether a peer is sent this version. `deleted` is the key's newest delete that some site may have forgotten already. Versions that it
 /// deleted are not restored: their owner would send them to that site, where they would be visible again.
-fn wants(purpose: Purpose, replica: ReplicaId, rank: Rank, deleted: Option<Rank>) -> bool {
+fn wants<M: Meta>(
+    purpose: Purpose,
+    replica: ReplicaId,
+    version: &Version<M>,
+    deleted: Option<&Version<M>>,
+) -> bool {
     match purpose {
         Purpose::Copy => true,
-        Purpose::Return(_) => is_asked(purpose, replica, rank.id) && Some(rank) >= deleted,
+        Purpose::Return(_) => {
+            is_asked(purpose, replica, version.id) && !deleted.is_some_and(|deleted| deleted.removes(version))
+        }
     }
 }
 

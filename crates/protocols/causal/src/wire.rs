@@ -8,8 +8,8 @@
 use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Change, Changed, Expiry, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Retimes, Unmet,
-    Vector, VersionId,
+    BadFrame, Change, Changed, Compute, Computed, Expiry, Forgotten, Hlc, Key, Micros, NotComputed,
+    ReplicaId, ReplicaSet, Retimes, Unmet, Vector, VersionId,
 };
 use turnbuckle_streams::Said;
 
@@ -76,7 +76,15 @@ impl Writer<'_> {
     pub fn change(&mut self, change: &Change) -> &mut Self {
         self.value(change.value.as_ref()).expiry(change.expiry);
         self.byte(change.retimes.map_or(0, |retimes| retimes as u8 + 1));
-        self.flag(change.returns_value)
+        self.flag(change.returns_value);
+        match &change.adds {
+            None => self.byte(0),
+            Some(Compute::Add(more)) => self.byte(1).number(*more as u64),
+            Some(adds) => {
+                let more = adds.added().unwrap_or_default();
+                self.byte(2).bytes(more.to_string().as_bytes())
+            }
+        }
     }
 
     pub fn changed(&mut self, changed: &Changed) -> &mut Self {
@@ -87,6 +95,9 @@ impl Writer<'_> {
                 self.byte(3).flag(unmet.has_value);
                 self.value(unmet.value.as_ref())
             }
+            Changed::Computed(Computed::Number(sum)) => self.byte(4).bytes(sum),
+            Changed::Computed(Computed::Length(_)) => unreachable!("only numbers are added to here"),
+            Changed::NotComputed(why) => self.byte(5).byte(*why as u8),
         }
     }
 
@@ -173,11 +184,27 @@ impl Reader {
         if value.is_some() && retimes.is_some() {
             return Err(self.bad("a value, and a change of the expiry of another one"));
         }
+        let returns_value = self.flag()?;
+        let adds = match self.byte()? {
+            0 => None,
+            1 => Some(Compute::Add(self.number()? as i64)),
+            2 => {
+                let more = turnbuckle_core::decimal(&self.bytes()?);
+                Some(Compute::AddDecimal(
+                    more.ok_or_else(|| self.bad("what is no decimal number"))?,
+                ))
+            }
+            other => return Err(self.bad(format!("{other} as what is added, which is 0 to 2"))),
+        };
+        if adds.is_some() && (value.is_some() || expiry.is_some() || retimes.is_some()) {
+            return Err(self.bad("an addition, and a value or an expiry"));
+        }
         Ok(Change {
             value,
             expiry,
             retimes,
-            returns_value: self.flag()?,
+            returns_value,
+            adds,
         })
     }
 
@@ -191,7 +218,12 @@ impl Reader {
                 has_value: self.flag()?,
                 value: self.value()?,
             })),
-            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 3"))),
+            4 => Changed::Computed(Computed::Number(self.bytes()?)),
+            5 => {
+                let why = NotComputed::try_from(i32::from(self.byte()?));
+                Changed::NotComputed(why.map_err(|why| self.bad(why.to_string()))?)
+            }
+            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 5"))),
         })
     }
 

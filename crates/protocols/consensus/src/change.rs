@@ -8,7 +8,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Change as Asked, Changed, Computed, Content, Hlc, Key, Label, Lifetime, Micros, NotComputed,
-    PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet, Step, Unmet, Version, VersionId,
+    PlainRequest, PlainResponse, PutOptions, ReplicaId, ReplicaSet, Shown, Step, Unmet, Version, VersionId,
     VersionIdRecord,
 };
 use turnbuckle_raft::OperationName;
@@ -212,6 +212,9 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
                 Changed::Made { .. } => Told::Written.into(),
                 Changed::Retimed(_) => Told::Replaced.into(),
                 Changed::Unmet(_) => Told::Unmet.into(),
+                Changed::Computed(_) | Changed::NotComputed(_) => {
+                    unreachable!("what is computed was handled above")
+                }
             };
             content
         };
@@ -241,10 +244,10 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
         match found {
             Some(mut own) if is_own(&own) => {
                 own.id.at = Hlc(at.0 - 1);
-                let (content, changed) = asked.of(Some(&own), at)?.stamped(at)?;
+                let (content, changed) = asked.of(&Shown::one(Some(&own)), at)?.stamped(self.stamp)?;
                 Ok((content.without_base(), changed))
             }
-            found => asked.of(found.as_ref(), at)?.stamped(at),
+            found => asked.of(&Shown::one(found.as_ref()), at)?.stamped(self.stamp),
         }
     }
 

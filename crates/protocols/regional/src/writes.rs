@@ -3,7 +3,9 @@ use crate::apply::note_ahead;
 use crate::entry::{Entry, Work, Write};
 use crate::replica::{Cx, Nukv};
 use crate::request::{Outcome, Request, Response};
-use turnbuckle_core::{Change, Hlc, Key, PlainRequest, PlainResponse, Receipt, RequestId, Version};
+use turnbuckle_core::{
+    Change, Hlc, Key, PlainRequest, PlainResponse, Receipt, RequestId, Shown, Version, VersionId,
+};
 use turnbuckle_raft::sessions::Found;
 use turnbuckle_raft::waiting::{self, Client};
 use turnbuckle_raft::{Proposed, Role};
@@ -46,9 +48,13 @@ impl Nukv {
             return;
         };
         let change = Change::new(value.clone(), options.as_deref());
+        if change.adds.is_some() {
+            // The gateway refuses it before.
+            return self.refuse(cx, id, level, "this keyspace adds nothing up".to_string());
+        }
         let now = self.read_time(cx, request.above);
         let found = self.found(cx, key);
-        let new = change.of(found.as_ref(), now);
+        let new = change.of(&Shown::one(found.as_ref()), now);
         // It tells of what is there, as a read does. What the session has seen may be under way to here: without it, a delete would not delete that.
         let reads = match change.is_delete() {
             true => new.is_err(),
@@ -69,7 +75,11 @@ impl Nukv {
         let PlainRequest::Put(key, ..) = request.work else {
             return;
         };
-        let stamped = new.and_then(|new| new.stamped(link.place.at));
+        let name = VersionId {
+            at: link.place.at,
+            replica: cx.me.site.into(),
+        };
+        let stamped = new.and_then(|new| new.stamped(name));
         let write = match stamped {
             Ok((content, changed)) => {
                 let content = match self.config.bugs.expiry_revives {

@@ -27,9 +27,10 @@ impl Judge {
     /// Whether some value of a key may have expired.
     pub(crate) fn may_expire(&self, key: &Key) -> bool {
         let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
-        of_key.is_some_and(|of_key| {
-            !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
-        })
+        self.number_may_expire(key)
+            || of_key.is_some_and(|of_key| {
+                !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
+            })
     }
 
     /// A read of a key showed nothing, and saw this version, if that is known. If the version had expired: its value. `None` if it is not known whether it had,
@@ -56,7 +57,7 @@ impl Judge {
     pub(crate) fn expire_until(&self, now: Micros, within: Micros) -> Option<Micros> {
         let all = self.keys.values().flat_map(|of_key| of_key.until.values());
         let soon = all.flatten().filter(|&&until| until <= now + within);
-        soon.max().copied()
+        soon.max().copied().max(self.numbers_expire_until(now + within))
     }
 
     /// Whether an answer shows nothing and may do so only if some clock is ahead of true time: a value of the key expires later than now.

@@ -229,6 +229,11 @@ impl Judge {
         self.ledgers.computed.iter()
     }
 
+    /// The value of this key is computed.
+    pub(super) fn computes(&mut self, key: &Key) {
+        self.ledgers.computed.insert(key.clone());
+    }
+
     fn ledger_of(&mut self, key: &Key) -> Option<(&mut Ledger, String)> {
         let (ledger, name) = place(key)?;
         let name = name.to_string();

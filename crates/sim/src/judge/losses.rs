@@ -20,14 +20,25 @@ pub(super) struct Loss {
     pub at: Micros,
     /// Everything that was written up to then was synced.
     pub kept_until: Micros,
+    /// Whether the data directory is gone, or replaced by an old copy.
+    pub is_directory: bool,
 }
 
 impl Judge {
     /// A replica lost power, or its files: anything that it wrote after `kept_until` may be gone.
     pub(crate) fn excuse(&mut self, server: ServerId, now: Micros, kept_until: Micros) {
-        let loss = Loss { at: now, kept_until };
+        self.take(server, now, kept_until, false);
+    }
+
+    fn take(&mut self, server: ServerId, now: Micros, kept_until: Micros, is_directory: bool) {
+        let loss = Loss {
+            at: now,
+            kept_until,
+            is_directory,
+        };
         self.losses.entry(server).or_default().push(loss);
         self.last_loss = now;
+        self.excuse_numbers(server);
         for of_key in self.keys.values_mut() {
             if let Some(shown) = of_key.shown.get_mut(&server) {
                 shown.retain(|_, &mut at| at <= kept_until);
@@ -64,9 +75,13 @@ impl Judge {
                 }
             }
         }
-        self.excuse(server, now, kept_until);
+        self.take(server, now, kept_until, true);
         if stamping != server {
-            let loss = Loss { at: now, kept_until };
+            let loss = Loss {
+                at: now,
+                kept_until,
+                is_directory: true,
+            };
             self.losses.entry(stamping).or_default().push(loss);
         }
         self.spared.extend(spared);

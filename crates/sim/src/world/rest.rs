@@ -165,6 +165,9 @@ impl<S: Session> World<S> {
                     break;
                 };
                 self.judge.ends_with(&name, key, receipt.rank());
+                if let Answer::Value(value) = &answer {
+                    self.judge.ends_with_number(&name, key, value.as_ref());
+                }
                 // The replica that answers may have forgotten the value, and the one that counts may not.
                 expired += u64::from(answer == Answer::Value(None) && self.judge.may_expire(key));
                 // A forgotten delete and a remembered one look the same to clients.

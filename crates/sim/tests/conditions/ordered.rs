@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Chain, Change, Content, Context, Descriptor, Key, Label, Level, Levels, Micros, Parameter,
     PlainProtocol, PlainRequest, PlainResponse, PlainSession, Protocol, PutOptions, Receipt, Record,
-    Recovered, Replication, RequestId, ServerId, SiteId, Topology, Unmet, Version, VersionId, VersionRecord,
-    Wire,
+    Recovered, Replication, RequestId, ServerId, Shown, SiteId, Topology, Unmet, Version, VersionId,
+    VersionRecord, Wire,
 };
 
 /// How long an operation waits for its turn.
@@ -171,13 +171,13 @@ fn named(Label { id, base, until }: Label) -> Version<()> {
 /// Changes when a value expires. Returns the answer, and the version that was written or found.
 fn retime(cx: &mut Cx<'_>, key: Key, options: &PutOptions) -> (PlainResponse, Option<Version<()>>) {
     let newest = cx.chain(&key).map(|chain| chain.newest().clone());
-    let new = Change::new(None, Some(options)).of(newest.as_ref(), cx.read_time());
+    let new = Change::new(None, Some(options)).of(&Shown::one(newest.as_ref()), cx.read_time());
     let written = new.and_then(|new| {
         let id = VersionId {
             at: cx.stamp(),
             replica: cx.me.replica(),
         };
-        let (content, changed) = new.stamped(id.at)?;
+        let (content, changed) = new.stamped(id)?;
         let version = Version {
             id,
             content,

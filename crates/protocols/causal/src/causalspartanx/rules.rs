@@ -201,7 +201,7 @@ impl Rules for CausalSpartanXRules {
             replica: self.me,
         };
         stable.promised(id.at);
-        let (content, changed) = v.stamped(id.at)?;
+        let (content, changed) = v.stamped(id)?;
         stable.write_down_what_is_here(cx, &ds);
         let d = Version {
             id,

@@ -2,7 +2,7 @@ use crate::{Bugs, bugs};
 use turnbuckle_core::{
     Bounded, Bug, Change, Content, Context, Descriptor, Forgotten, Hlc, Key, Label, Level, Micros, Now,
     Parameter, PlainRequest, PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId,
-    ServerId, Setting, Topology, Version, VersionId, Vitals,
+    ServerId, Setting, Shown, Topology, Version, VersionId, Vitals,
 };
 use turnbuckle_streams::{Mark, Marks};
 
@@ -72,6 +72,7 @@ impl Protocol for Eventual {
         tolerates_clock_steps: true,
         tolerates_old_directories: true,
         takes_expiry: true,
+        counts: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[
@@ -257,9 +258,9 @@ impl Eventual {
             true => Hlc::ZERO,
             false => cx.read_time(),
         };
-        let newest = cx.chain(key).map(|chain| chain.newest());
-        let value = newest.and_then(|newest| newest.content.at(now).cloned());
-        let receipt = self.receipt(cx, level, newest.map(Version::label));
+        let shown = Shown::all(cx.chain(key));
+        let (value, label) = (shown.value(now), shown.label());
+        let receipt = self.receipt(cx, level, label);
         cx.reply(id, PlainResponse::Value(value), receipt);
     }
 
@@ -293,9 +294,9 @@ impl Eventual {
 
     fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, change: Change) {
         let now = cx.read_time();
-        let before = cx.chain(&key).map(|chain| chain.newest());
-        let there = before.map(Version::label);
-        let new = match change.of(before, now) {
+        let before = Shown::all(cx.chain(&key));
+        let there = before.label();
+        let new = match change.of(&before, now) {
             Ok(new) => new,
             Err(changed) => {
                 let receipt = self.receipt(cx, Level::Eventual, there);
@@ -311,7 +312,7 @@ impl Eventual {
             replica: self.me,
         };
         self.marks.stamped(version.at);
-        let (content, changed) = match new.stamped(version.at) {
+        let (content, changed) = match new.stamped(version) {
             Ok(stamped) => stamped,
             Err(changed) => {
                 let receipt = self.receipt(cx, Level::Eventual, there);

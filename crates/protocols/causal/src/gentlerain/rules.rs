@@ -174,7 +174,7 @@ impl Rules for GentleRainRules {
         &put.stable
     }
 
-    /// If a version of this name is there already, it was stamped before the clock went back. The next free name is taken.
+    /// If a version of this name is there already, or a newer count of this replica, it was stamped before the clock went back. The next free name is taken.
     fn write(
         &mut self,
         stable: &mut Stable,
@@ -184,11 +184,11 @@ impl Rules for GentleRainRules {
         _dt: Vector,
     ) -> Result<(Label, Changed), Changed> {
         let mut id = VersionId {
-            at: self.clock.read(cx.now),
+            at: self.clock.read(cx.now).max(value.above(self.me).next()),
             replica: self.me,
         };
         let written = loop {
-            let (content, changed) = value.clone().stamped(id.at)?;
+            let (content, changed) = value.clone().stamped(id)?;
             let d = Version {
                 id,
                 content: stable.bugs().content(content),

@@ -3,9 +3,9 @@ use super::{
 };
 use crate::{Bugs, metrics::of_hidden_versions};
 use turnbuckle_core::{
-    Bounded, Bug, Chain, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta,
-    Metric, Micros, NewContent, Now, Parameter, Protocol, Reading, Recovered, ReplicaId, Replication,
-    RequestId, ServerId, Topology, Vector, Version, Vitals,
+    Bounded, Bug, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta, Metric,
+    Micros, NewContent, Now, Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId,
+    ServerId, Shown, Topology, Vector, Version, Vitals,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -168,6 +168,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         tolerates_clock_steps: R::TOLERATES_CLOCK_STEPS,
         tolerates_old_directories: true,
         takes_expiry: true,
+        counts: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
@@ -461,16 +462,16 @@ impl<R: Rules> TimedReplica<R> {
     fn on_get(&mut self, cx: &mut Cx<'_, R>, id: RequestId, get: Get, deadline: Micros) {
         self.stable.raise(cx, &get.stable);
         let now = self.read_time(cx, get.seen);
-        let (d, hidden) = look(cx.chain(&get.key), |d| {
+        let (d, hidden) = Shown::of(cx.chain(&get.key), |d| {
             get.view.is_newest() || self.rules.is_visible(&self.stable, d)
         });
-        let version = d.map(Version::label);
-        let value = d.and_then(|d| d.content.at(now).cloned());
-        let expired = d.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO);
-        let past = d
-            .filter(|_| !get.view.is_newest())
-            .map_or(Vector::ZERO, R::past_of);
-        if !get.view.is_newest() && version.is_some_and(|d| d.id.replica == self.me.replica()) {
+        let (version, value) = (d.label(), d.value(now));
+        let expired = d.expired_at(now).unwrap_or(Hlc::ZERO);
+        let past = match get.view.is_newest() {
+            true => Vector::ZERO,
+            false => past_of::<R>(&d),
+        };
+        if !get.view.is_newest() && self.is_own(&d) {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &past) {
                 return self.wait_until_here(cx, id, Request::Get(get), absent, deadline);
             }
@@ -487,6 +488,11 @@ impl<R: Rules> TimedReplica<R> {
             expired,
         };
         self.reply(cx, id, response, get.view.level(), version, hidden);
+    }
+
+    /// Whether some of it was written at this site.
+    fn is_own(&self, d: &Shown<'_, R::Meta>) -> bool {
+        d.versions().any(|d| d.id.replica == self.me.replica())
     }
 
     /// The time at which a request looks at values that expire: that of the clock or, if that is later, the newest one that its client has seen.
@@ -522,12 +528,17 @@ impl<R: Rules> TimedReplica<R> {
     fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put, deadline: Micros) {
         self.stable.raise(cx, R::stable_for(&put));
         let now = self.read_time(cx, put.seen);
-        let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
-        let new = put.change.of(before, now);
-        let seen = before.filter(|_| put.reads());
-        let expired = seen.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO);
-        let is_local = seen.is_some_and(|d| d.id.replica == self.me.replica());
-        let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(Version::label));
+        let (before, hidden) = Shown::of(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
+        let new = put.change.of(&before, now);
+        let reads = put.reads();
+        let expired = before.expired_at(now).filter(|_| reads).unwrap_or(Hlc::ZERO);
+        let is_local = reads && self.is_own(&before);
+        let seen = if reads {
+            past_of::<R>(&before)
+        } else {
+            Vector::ZERO
+        };
+        let before = before.label();
         if is_local {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &seen) {
                 return self.wait_until_here(cx, id, Request::Put(put), absent, deadline);
@@ -690,13 +701,13 @@ impl<R: Rules> TimedReplica<R> {
             return Slice::TooOld { snapshot, need };
         }
         self.rules.on_slice(&mut self.stable, cx, sv); // line 21
-        let (d, hidden) = look(cx.chain(k), |d| eventual || R::is_in_snapshot(sv, d)); // line 22
+        let (d, hidden) = Shown::of(cx.chain(k), |d| eventual || R::is_in_snapshot(sv, d)); // line 22
         Slice::Reply {
             snapshot,
             place,
-            value: d.and_then(|d| d.content.at(now).cloned()),
-            past: d.filter(|_| !eventual).map_or(Vector::ZERO, R::past_of), // line 23
-            expired: d.and_then(|d| d.content.expired_at(now)).unwrap_or(Hlc::ZERO),
+            value: d.value(now),
+            past: if eventual { Vector::ZERO } else { past_of::<R>(&d) }, // line 23
+            expired: d.expired_at(now).unwrap_or(Hlc::ZERO),
             hidden,
             proves: cx.proves(),
         }
@@ -763,19 +774,12 @@ impl Lack {
     }
 }
 
-/// The latest version of which `shown` is true, and the newer versions that are not shown.
-fn look<M: Meta>(
-    chain: Option<&Chain<M>>,
-    shown: impl Fn(&Version<M>) -> bool,
-) -> (Option<&Version<M>>, Hidden) {
-    let mut hidden = Hidden::default();
-    for d in chain.into_iter().flat_map(Chain::iter) {
-        if shown(d) {
-            return (Some(d), hidden);
-        }
-        hidden.add(d.id);
-    }
-    (None, hidden)
+/// The past that a client has which has seen this.
+fn past_of<R: Rules>(d: &Shown<'_, R::Meta>) -> Vector {
+    d.versions()
+        .map(R::past_of)
+        .reduce(|one, other| one.merged(&other))
+        .unwrap_or(Vector::ZERO)
 }
 
 /// The level that a write is given.

@@ -7,7 +7,7 @@ use crate::{
     },
 };
 use turnbuckle_core::{
-    Bounded, Chain, Change, Hidden, Hlc, Key, Label, Level, Micros, Proof, Receipt, RequestId, Vector,
+    Bounded, Chain, Change, Hidden, Hlc, Key, Label, Level, Micros, Proof, Receipt, RequestId, Shown, Vector,
     Version, VersionId, Wire,
 };
 
@@ -108,14 +108,17 @@ impl Cops {
                 }
             }
         }
-        let (found, hidden) = Cops::look(cx.chain(&key), |id| view.is_newest() || self.is_visible(id));
+        let (found, hidden) = Shown::of(cx.chain(&key), |version| {
+            view.is_newest() || self.is_visible(version.id)
+        });
+        let label = found.label();
         let now = self.read_time(cx, seen);
         let response = Response::Value {
-            value: found.and_then(|version| version.content.at(now).cloned()),
-            everywhere: found.is_some_and(|version| self.everywhere.covers_id(version.id)),
-            expired: expired_at(found, now),
+            value: found.value(now),
+            everywhere: label.is_some_and(|version| self.everywhere.covers_id(version.id)),
+            expired: found.expired_at(now).unwrap_or(Hlc::ZERO),
         };
-        let receipt = self.receipt(cx, view.level(), found.map(Version::label), hidden);
+        let receipt = self.receipt(cx, view.level(), label, hidden);
         cx.reply(id, response, receipt);
     }
 
@@ -137,10 +140,10 @@ impl Cops {
     ) {
         let chain = cx.chain(&key);
         let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
-        let (before, hidden) = Cops::look(chain, |id| self.is_visible(id));
-        let new = change.of(before, now);
-        let expired = expired_at(before, now);
-        let before = before.map(Version::label);
+        let (before, hidden) = Shown::of(chain, |version| self.is_visible(version.id));
+        let new = change.of(&before, now);
+        let expired = before.expired_at(now).unwrap_or(Hlc::ZERO);
+        let before = before.label();
         let written = new.and_then(|new| {
             let seen = before.filter(|_| change.depends_on_before(eventual));
             nearest.0.extend(seen.map(|before| (key.clone(), before.id)));
@@ -152,7 +155,7 @@ impl Cops {
                 replica: self.me.replica(),
             };
             self.vv.raise(id.replica, id.at);
-            let (content, changed) = new.stamped(id.at)?;
+            let (content, changed) = new.stamped(id)?;
             let version = Version {
                 id,
                 content: self.config.bugs.content(content),
@@ -221,12 +224,6 @@ pub(super) fn reads(request: &Request) -> bool {
         Request::Put { change, eventual, .. } => change.depends_on_before(*eventual),
         Request::Confirm { .. } => false,
     }
-}
-
-/// When a version expired, if it has. 0: it has not.
-fn expired_at(version: Option<&Version<Dependencies>>, now: Hlc) -> Hlc {
-    let expired = version.and_then(|version| version.content.expired_at(now));
-    expired.unwrap_or(Hlc::ZERO)
 }
 
 pub(super) fn key_of(request: &Request) -> &Key {

@@ -1,27 +1,12 @@
 use super::{Cops, Cx, Line, Pending, line_of};
 use crate::cops::message::{Dependencies, Message};
 use crate::cops::waiting::{At, at_of};
-use turnbuckle_core::{Chain, Hidden, Key, ServerId, Version, VersionId};
+use turnbuckle_core::{Key, ServerId, VersionId};
 
 /// Which versions are visible, by dependency checks.
 impl Cops {
     pub(super) fn is_visible(&self, id: VersionId) -> bool {
         id.replica == self.me.replica() || self.visible.covers_id(id) || self.above.contains(&at_of(id))
-    }
-
-    /// The latest version of which `shown` is true, and the newer versions here that are not shown.
-    pub(super) fn look(
-        chain: Option<&Chain<Dependencies>>,
-        shown: impl Fn(VersionId) -> bool,
-    ) -> (Option<&Version<Dependencies>>, Hidden) {
-        let mut hidden = Hidden::default();
-        for version in chain.into_iter().flat_map(Chain::iter) {
-            if shown(version.id) {
-                return (Some(version), hidden);
-            }
-            hidden.add(version.id);
-        }
-        (None, hidden)
     }
 
     /// A version of another site is here. It becomes visible when everything that it depends on is visible.
