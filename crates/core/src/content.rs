@@ -176,6 +176,15 @@ impl Content {
         }
     }
 
+    /// The same, without what it says of counts that its writer has seen.
+    #[must_use]
+    pub fn without_seen(self) -> Content {
+        match self.more() {
+            Some(more) => Content::register(more.value.clone(), more.until, more.base, Vec::new()),
+            None => self,
+        }
+    }
+
     /// Whether it says that the key was deleted.
     #[inline]
     pub fn is_delete(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Bugs that can be planted into these protocols. Each leaves out one rule. Tests switch them on, one at a time, and must find each.
 
-use turnbuckle_core::{Bug, Content};
+use turnbuckle_core::{Bug, Changed, Computed, Content};
 use turnbuckle_streams::Planted;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
@@ -50,6 +50,15 @@ pub(crate) const SLICES_EXPIRE_BY_OWN_CLOCKS: Bug = Bug::new(
     "each partition goes by its own clock to tell what has expired in a snapshot, so the snapshot shows no single moment",
 );
 
+pub(crate) const COUNTS_AS_SUMS: Bug = Bug::new(
+    "counts_as_sums",
+    "an increment writes the sum as a value: of two that do not know of each other, one is lost",
+);
+pub(crate) const RESETS_NOTHING: Bug = Bug::new(
+    "resets_nothing",
+    "a value is written without the counts that its writer has seen: what was added before is added to the new value",
+);
+
 /// The bugs that are planted. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {
@@ -83,6 +92,10 @@ pub struct Bugs {
     pub forgets_what_expired: bool,
     /// Each partition goes by its own clock when it reads its part of a snapshot.
     pub slices_expire_by_own_clocks: bool,
+    /// An increment writes the sum that it returns.
+    pub counts_as_sums: bool,
+    /// A write names no counts that it has seen.
+    pub resets_nothing: bool,
 }
 
 impl Bugs {
@@ -97,11 +110,13 @@ impl Bugs {
         }
     }
 
-    /// The content that is written instead of this one.
-    pub(crate) fn content(self, content: Content) -> Content {
-        match self.expiry_revives {
-            true => content.without_base(),
-            false => content,
+    /// The content that is written instead of this one, if this is what the client is told.
+    pub(crate) fn content(self, content: Content, told: &Changed) -> Content {
+        match told {
+            _ if self.expiry_revives => content.without_base(),
+            _ if self.resets_nothing => content.without_seen(),
+            Changed::Computed(Computed::Number(sum)) if self.counts_as_sums => Content::from(sum.clone()),
+            _ => content,
         }
     }
 
@@ -123,6 +138,8 @@ impl Bugs {
             "expiry_revives" => &mut self.expiry_revives,
             "forgets_what_expired" => &mut self.forgets_what_expired,
             "slices_expire_by_own_clocks" => &mut self.slices_expire_by_own_clocks,
+            "counts_as_sums" => &mut self.counts_as_sums,
+            "resets_nothing" => &mut self.resets_nothing,
             _ => return None,
         })
     }

@@ -103,6 +103,8 @@ impl Rules for CausalSpartanXRules {
         bugs::EXPIRY_REVIVES,
         bugs::FORGETS_WHAT_EXPIRED,
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
+        bugs::COUNTS_AS_SUMS,
+        bugs::RESETS_NOTHING,
     ];
     const TOLERATES_CLOCK_STEPS: bool = true;
     const SCALAR: bool = false;
@@ -205,7 +207,7 @@ impl Rules for CausalSpartanXRules {
         stable.write_down_what_is_here(cx, &ds);
         let d = Version {
             id,
-            content: stable.bugs().content(content),
+            content: stable.bugs().content(content, &changed),
             meta: ds,
         };
         let written = d.label();

@@ -95,6 +95,8 @@ impl Protocol for Eventual {
         bugs::EXPIRES_BY_ARRIVAL,
         bugs::SHOWS_EXPIRED_VALUES,
         bugs::EXPIRY_REVIVES,
+        bugs::COUNTS_AS_SUMS,
+        bugs::RESETS_NOTHING,
     ];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
@@ -321,7 +323,7 @@ impl Eventual {
         };
         let written = Version {
             id: version,
-            content: self.bugs.content(content),
+            content: self.bugs.content(content, &changed),
             meta: (),
         };
         let receipt = self.receipt(cx, Level::Eventual, Some(written.label()));

@@ -72,6 +72,8 @@ impl Rules for GentleRainRules {
         bugs::EXPIRY_REVIVES,
         bugs::FORGETS_WHAT_EXPIRED,
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
+        bugs::COUNTS_AS_SUMS,
+        bugs::RESETS_NOTHING,
     ];
     /// It stamps by raw clocks, and relies on their never going back.
     const TOLERATES_CLOCK_STEPS: bool = false;
@@ -191,7 +193,7 @@ impl Rules for GentleRainRules {
             let (content, changed) = value.clone().stamped(id)?;
             let d = Version {
                 id,
-                content: stable.bugs().content(content),
+                content: stable.bugs().content(content, &changed),
                 meta: (),
             };
             let label = d.label();

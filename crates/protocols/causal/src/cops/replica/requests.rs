@@ -158,7 +158,7 @@ impl Cops {
             let (content, changed) = new.stamped(id)?;
             let version = Version {
                 id,
-                content: self.config.bugs.content(content),
+                content: self.config.bugs.content(content, &changed),
                 meta: nearest,
             };
             let written = version.label();
