@@ -50,7 +50,7 @@ macro_rules! anomalies {
 
 impl Anomaly {
     /// All anomalies: first those that one client sees, then those that several see, then what no client may ever see.
-    pub const ALL: [Anomaly; 17] = anomalies!(
+    pub const ALL: [Anomaly; 18] = anomalies!(
         "stale_read"
         "reads_go_back"
         "own_write_missing"
@@ -63,6 +63,7 @@ impl Anomaly {
         "long_fork"
         "neither_sees_the_other"
         "lost_update"
+        "increment_lost"
         "lock_lost_with_its_machine"
         "deleted_key_comes_back"
         "sites_stay_different"

@@ -17,7 +17,7 @@ use turnbuckle_node::NodeId;
 ///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [drifts="PPM,.."] [PARAMETER=VALUE]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | siblings SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
-///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
+///                       `as=LABEL` gives the answer a label, for `shown` (both also for what is computed, and for transactions); `level=LEVEL` names a level
 ///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
 ///                       `expires=TIME|kept` an expiry (after that time), `previous=yes` asks for the value before,
 ///                       `replaces=LABEL|nothing` is the context: that of a labelled answer of `siblings`, or an empty one
@@ -387,6 +387,7 @@ impl<S: Session> Script<S> {
     fn transact(&mut self, command: &Command) -> Answered {
         let mut args = command.consume_args();
         let later = args.take_key("later").is_some();
+        let label = args.take_key("as").map(str::to_string);
         let mut conditions = Vec::new();
         for condition in args.take_key("if").iter().flat_map(|all| all.split(',')) {
             let (key, condition) = condition.split_once(':').ok_or("a condition is KEY:WHAT")?;
@@ -420,6 +421,7 @@ impl<S: Session> Script<S> {
             },
         };
         let id = self.there()?.invoke(client, operation);
+        self.labels.extend(label.map(|label| (label, id)));
         if later {
             return Ok(String::new());
         }
