@@ -74,6 +74,50 @@ fn a_comment_is_not_seen_before_the_photo_it_is_about() {
     assert_eq!(words(&mut carol, "GET photo"), "sunset");
 }
 
+/// Sites that are cut apart add to one number, and nothing is lost when they hear each other again, also if a node was killed meanwhile.
+#[test]
+fn what_sites_that_are_cut_apart_add_to_a_number_adds_up() {
+    for keyspace in ["causal", "eventual"] {
+        let mut cluster = Cluster::start("fsync", patient());
+        let mut clients: Vec<Client> = (0..3)
+            .map(|node| in_keyspace(&cluster, node, keyspace))
+            .collect();
+        assert_eq!(words(&mut clients[0], "SET stock 100"), "OK");
+        for client in &mut clients {
+            wait_until("every site has the number", || words(client, "GET stock") == "100");
+        }
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            cluster.cut_sites(one, other, true);
+        }
+        assert_eq!(words(&mut clients[0], "INCRBY stock 5"), "105");
+        assert_eq!(words(&mut clients[1], "DECR stock"), "99");
+        assert_eq!(words(&mut clients[2], "INCRBYFLOAT stock 0.5"), "100.5");
+        assert_eq!(words(&mut clients[0], "INCR stock"), "106");
+        cluster.kill(0);
+        cluster.start_node(0);
+        clients[0] = in_keyspace(&cluster, 0, keyspace);
+        // It hears the other sites again: nobody has told the new process of the cuts.
+        let sum = in_time(&mut clients[0], "INCRBYFLOAT stock 1");
+        assert!(sum.parse::<f64>().is_ok_and(|sum| sum > 99.0), "{sum}");
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            cluster.cut_sites(one, other, false);
+        }
+        for client in &mut clients {
+            wait_until("every site has all that was added", || {
+                words(client, "GET stock") == "106.5"
+            });
+        }
+        assert_eq!(
+            words(&mut clients[1], "INCR stock"),
+            "ERR value is not an integer or out of range"
+        );
+        assert_eq!(words(&mut clients[1], "SET stock 1"), "OK");
+        for client in &mut clients {
+            wait_until("what was seen is reset", || words(client, "GET stock") == "1");
+        }
+    }
+}
+
 /// The same where nothing waits for anything.
 #[test]
 fn an_eventual_keyspace_shows_a_comment_on_nothing() {
