@@ -89,10 +89,10 @@ fn what_sites_that_are_cut_apart_add_to_a_number_adds_up() {
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             cluster.cut_sites(one, other, true);
         }
-        assert_eq!(words(&mut clients[0], "INCRBY stock 5"), "105");
-        assert_eq!(words(&mut clients[1], "DECR stock"), "99");
+        assert_eq!(words(&mut clients[0], "INCRBY stock 5"), "Integer(105)");
+        assert_eq!(words(&mut clients[1], "DECR stock"), "Integer(99)");
         assert_eq!(words(&mut clients[2], "INCRBYFLOAT stock 0.5"), "100.5");
-        assert_eq!(words(&mut clients[0], "INCR stock"), "106");
+        assert_eq!(words(&mut clients[0], "INCR stock"), "Integer(106)");
         cluster.kill(0);
         cluster.start_node(0);
         clients[0] = in_keyspace(&cluster, 0, keyspace);
