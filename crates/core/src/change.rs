@@ -211,7 +211,7 @@ impl NewContent {
         let (Some(tally), Some(more)) = (&self.tally, adds.added()) else {
             return Err(NotComputed::NotANumber);
         };
-        let (_, computed) = adds.apply(tally.value(id.at).as_ref())?;
+        let computed = tally.with(adds, id.at)?;
         let count = tally.counted(id, more).ok_or(NotComputed::TooManyDigits)?;
         Ok((Content::counting(count), Changed::Computed(computed)))
     }
