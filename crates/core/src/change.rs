@@ -1,4 +1,4 @@
-use crate::count::Tally;
+use crate::count::{Sum, Tally};
 use crate::{
     Answer, Compute, Computed, Content, Expiry, Hlc, Meta, Micros, NotComputed, PlainResponse, PutOptions,
     Rank, ReplicaId, Retimes, Shown, Unmet, VersionId,
@@ -211,7 +211,7 @@ impl NewContent {
         let (Some(tally), Some(more)) = (&self.tally, adds.added()) else {
             return Err(NotComputed::NotANumber);
         };
-        let computed = tally.with(adds, id.at)?;
+        let computed = Sum::with(tally.sum(id.at), adds)?;
         let count = tally.counted(id, more).ok_or(NotComputed::TooManyDigits)?;
         Ok((Content::counting(count), Changed::Computed(computed)))
     }

@@ -28,7 +28,7 @@
 //!
 //! - A delete resets in the same way. So the key has a value again if another site has added to it meanwhile.
 //! - A change of an expiry resets nothing. It names what the version before it has reset.
-//! - An expiry resets every count that was stamped before. Nobody writes anything at that time, and each reader finds the same.
+//! - An expiry resets every count that was stamped before it, or before the write that names it, if that is later. Nobody writes anything at that time, and each reader finds the same.
 //! - Of two writes of the register, only the newer one resets.
 //! - If a value is no number, counts add nothing to it.
 //!
@@ -162,6 +162,12 @@ impl<'a, M: Meta> Shown<'a, M> {
         self.register.into_iter().chain(self.counts.iter().copied())
     }
 
+    /// When a replica has stamped the newest of what is shown. 0: nothing of it is of this replica.
+    pub fn newest_of(&self, replica: ReplicaId) -> Hlc {
+        let own = self.versions().filter(|version| version.id.replica == replica);
+        own.map(|version| version.id.at).max().unwrap_or(Hlc::ZERO)
+    }
+
     /// The version of the register.
     pub fn register(&self) -> Option<&'a Version<M>> {
         self.register
@@ -187,19 +193,24 @@ impl<'a, M: Meta> Shown<'a, M> {
             return register.cloned();
         }
         let seen = self.register.map_or(&[][..], |register| register.content.seen());
-        let left = self
-            .newest()
-            .filter_map(|newest| newest.left(seen, self.expired_at(now)));
+        let over = self.over_at(now);
+        let left = self.newest().filter_map(|newest| newest.left(seen, over));
         sum(register, left).map(Sum::written)
     }
 
     /// Whether there is a value, for a reader at this time.
     pub fn has_value(&self, now: Hlc) -> bool {
         let seen = self.register.map_or(&[][..], |register| register.content.seen());
-        let expired = self.expired_at(now);
+        let over = self.over_at(now);
         self.register
             .is_some_and(|register| register.content.at(now).is_some())
-            || self.newest().any(|newest| newest.left(seen, expired).is_some())
+            || self.newest().any(|newest| newest.left(seen, over).is_some())
+    }
+
+    /// The time before which counts are reset, if the register has expired for a reader at this time: a value can expire before it was written.
+    fn over_at(&self, now: Hlc) -> Option<Hlc> {
+        let register = self.register.filter(|register| register.content.expired_at(now).is_some());
+        register?.gone_at()
     }
 
     /// Whether the register is a delete or expires at some time, and all counts are reset then. So the key may be forgotten as if there were no counts ([`Version::gone_at`]).
@@ -207,7 +218,7 @@ impl<'a, M: Meta> Shown<'a, M> {
         let Some(register) = self.register.filter(|register| register.gone_at().is_some()) else {
             return false;
         };
-        let expired = register.content.until().map(Hlc::from_wall);
+        let expired = register.gone_at().filter(|_| register.content.until().is_some());
         let seen = register.content.seen();
         self.newest().all(|newest| newest.left(seen, expired).is_none())
     }
@@ -230,12 +241,13 @@ impl<'a, M: Meta> Shown<'a, M> {
             return self.register.map(Version::label);
         }
         let newest = self.versions().max_by_key(|version| version.id.stamp())?;
-        let until = self.register.and_then(|register| register.content.until());
-        let is_over = |until: &Micros| self.newest().any(|newest| newest.at >= Hlc::from_wall(*until));
+        let register = self.register.filter(|register| register.content.until().is_some());
+        let over = register.and_then(Version::gone_at);
+        let goes_on = self.newest().any(|newest| over.is_some_and(|over| newest.at >= over));
         Some(Label {
             id: newest.id,
             base: None,
-            until: until.filter(|until| !is_over(until)),
+            until: register.and_then(|register| register.content.until()).filter(|_| !goes_on),
         })
     }
 
@@ -253,6 +265,7 @@ impl<'a, M: Meta> Shown<'a, M> {
         Tally {
             value: content.and_then(|content| content.stored().cloned()),
             until: content.and_then(|content| content.until()),
+            written_at: self.register.map_or(Hlc::ZERO, |register| register.id.at),
             seen: content.map_or_else(Vec::new, |content| content.seen().to_vec()),
             counts: self.newest().collect(),
         }
@@ -260,18 +273,47 @@ impl<'a, M: Meta> Shown<'a, M> {
 }
 
 /// A value with what was added to it.
-enum Sum {
+#[derive(Debug)]
+pub(crate) enum Sum {
     /// Nothing was, or it is no number.
     Text(Bytes),
     Number(Decimal),
 }
 
 impl Sum {
-    fn written(self) -> Bytes {
+    /// As a value.
+    pub fn written(self) -> Bytes {
         match self {
             Sum::Text(text) => text,
             Sum::Number(number) => written(number),
         }
+    }
+
+    /// This and a number. Text that is no number stays.
+    pub fn plus(sum: Option<Sum>, more: Decimal) -> Sum {
+        match sum {
+            None => Sum::Number(more),
+            Some(Sum::Number(number)) => Sum::Number(added(number, more)),
+            Some(Sum::Text(text)) => decimal(&text).map_or(Sum::Text(text), |number| Sum::Number(added(number, more))),
+        }
+    }
+
+    /// What the client is told which adds something.
+    ///
+    /// # Errors
+    /// As [`Compute::apply`].
+    pub fn with(sum: Option<Sum>, adds: &Compute) -> Result<Computed, NotComputed> {
+        let sum = match (sum, adds) {
+            (Some(Sum::Number(number)), Compute::Add(more)) => {
+                let whole = whole(number).ok_or(NotComputed::NotAnInteger)?;
+                whole.checked_add(*more).ok_or(NotComputed::Overflow)?.into()
+            }
+            (Some(Sum::Number(number)), Compute::AddDecimal(more)) => {
+                number.checked_add(*more).ok_or(NotComputed::TooManyDigits)?
+            }
+            (sum, adds) => return Ok(adds.apply(sum.map(Sum::written).as_ref())?.1),
+        };
+        Ok(Computed::Number(written(sum)))
     }
 }
 
@@ -279,12 +321,8 @@ fn sum(register: Option<&Bytes>, left: impl Iterator<Item = Decimal>) -> Option<
     let Some(total) = left.reduce(added) else {
         return register.cloned().map(Sum::Text);
     };
-    Some(match register.map(|value| (value, decimal(value))) {
-        None => Sum::Number(total),
-        Some((_, Some(number))) => Sum::Number(added(number, total)),
-        // Which of the two a reader is shown must be the same everywhere.
-        Some((value, None)) => Sum::Text(value.clone()),
-    })
+    // If the value is no number, it stays: which of the two a reader is shown must be the same everywhere.
+    Some(Sum::plus(register.cloned().map(Sum::Text), total))
 }
 
 /// The number, if it is an integer of 64 bits.
@@ -301,13 +339,17 @@ fn whole(number: Decimal) -> Option<i64> {
 pub(crate) struct Tally {
     value: Option<Bytes>,
     until: Option<Micros>,
+    /// When the register was written.
+    written_at: Hlc,
     seen: Vec<SeenCount>,
     counts: Vec<Newest>,
 }
 
 impl Tally {
+    /// The time before which counts are reset, if the register has expired at this time.
     fn expired_at(&self, now: Hlc) -> Option<Hlc> {
-        self.until.map(Hlc::from_wall).filter(|&until| until <= now)
+        let expired = self.until.map(Hlc::from_wall).filter(|&until| until <= now);
+        expired.map(|expired| expired.max(self.written_at))
     }
 
     /// What the register says at this time.
@@ -315,7 +357,8 @@ impl Tally {
         self.value.as_ref().filter(|_| self.expired_at(now).is_none())
     }
 
-    fn sum(&self, now: Hlc) -> Option<Sum> {
+    /// The value at this time, before it is written down.
+    pub fn sum(&self, now: Hlc) -> Option<Sum> {
         let expired = self.expired_at(now);
         let left = self
             .counts
@@ -329,22 +372,31 @@ impl Tally {
         self.sum(now).map(Sum::written)
     }
 
-    /// What the client is told which adds this to the value at this time.
-    ///
-    /// # Errors
-    /// As [`Compute::apply`].
-    pub fn with(&self, adds: &Compute, now: Hlc) -> Result<Computed, NotComputed> {
-        let sum = match (self.sum(now), adds) {
-            (Some(Sum::Number(number)), Compute::Add(more)) => {
-                let whole = whole(number).ok_or(NotComputed::NotAnInteger)?;
-                whole.checked_add(*more).ok_or(NotComputed::Overflow)?.into()
-            }
-            (Some(Sum::Number(number)), Compute::AddDecimal(more)) => {
-                number.checked_add(*more).ok_or(NotComputed::TooManyDigits)?
-            }
-            (sum, adds) => return Ok(adds.apply(sum.map(Sum::written).as_ref())?.1),
-        };
-        Ok(Computed::Number(written(sum)))
+    /// When the value expires, for a writer at this time. `None`: never, or it has expired.
+    pub fn until(&self, now: Hlc) -> Option<Micros> {
+        self.until.filter(|_| self.expired_at(now).is_none())
+    }
+
+    /// The same after a delete that was stamped then.
+    pub fn deleted(&self, at: Hlc) -> Tally {
+        self.with_register(None, None, self.resets_all(), at)
+    }
+
+    /// The same after a write of the register that was stamped then.
+    pub fn with_register(
+        &self,
+        value: Option<Bytes>,
+        until: Option<Micros>,
+        seen: Vec<SeenCount>,
+        at: Hlc,
+    ) -> Tally {
+        Tally {
+            value,
+            until,
+            written_at: at,
+            seen,
+            counts: self.counts.clone(),
+        }
     }
 
     /// When the newest count of a replica was stamped. 0: there is none.

@@ -27,13 +27,24 @@ pub struct Descriptor {
     /// Whether a put may add to a number, also where it takes no other computed values: what each replica has added is kept apart, and added up by readers
     /// ([`crate::Count`]).
     pub counts: bool,
-    /// Whether it has transactions.
-    pub has_transactions: bool,
+    /// Which transactions it carries out.
+    pub transactions: Transactions,
     /// Whether a put may say when its value expires, and may change when an existing value expires.
     pub takes_expiry: bool,
     /// Whether it keeps versions that were written without knowledge of each other, so that clients can read them all, and say which of them a put
     /// replaces.
     pub keeps_siblings: bool,
+}
+
+/// Which transactions a protocol carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transactions {
+    /// None.
+    None,
+    /// Those without conditions: what they do is seen as a whole or not at all, at levels that go by more than what has arrived.
+    WithoutConditions,
+    /// All: also on the condition that keys were not written since they were watched.
+    All,
 }
 
 impl Descriptor {
@@ -53,7 +64,7 @@ impl Descriptor {
             takes_conditions: false,
             computes: false,
             counts: false,
-            has_transactions: false,
+            transactions: Transactions::None,
             takes_expiry: false,
             keeps_siblings: false,
         }
@@ -67,8 +78,16 @@ impl Descriptor {
                 options: Some(options),
                 ..
             } => self.refusal_of_options(keyspace, options),
-            Operation::Transact { .. } | Operation::Watch { .. } if !self.has_transactions => {
-                Some(refused(keyspace, "has no transactions", CONSENSUS))
+            Operation::Transact { .. } | Operation::Watch { .. } if self.transactions == Transactions::None => {
+                Some(refused(keyspace, "has no transactions", TRANSACTIONS))
+            }
+            Operation::Watch { .. } if self.transactions != Transactions::All => {
+                Some(refused(keyspace, "has no transactions with conditions", CONSENSUS))
+            }
+            Operation::Transact { transaction, .. }
+                if self.transactions != Transactions::All && !transaction.conditions.is_empty() =>
+            {
+                Some(refused(keyspace, "has no transactions with conditions", CONSENSUS))
             }
             Operation::Transact { transaction, .. } => {
                 let mut options = transaction.steps.iter().filter_map(|step| match step {
@@ -109,6 +128,8 @@ impl Descriptor {
 }
 
 const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
+const TRANSACTIONS: &str =
+    "a `causalspartanx`, `gentlerain` or `dacian` keyspace, such as `causal` or `consensus` in the demo";
 const COUNTS: &str = "a causal, eventual or consensus keyspace, such as `causal` in the demo";
 const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";

@@ -41,7 +41,7 @@ pub enum Operation {
         level: Option<Level>,
     },
     /// Carries out several operations on keys of one partition, as one. Only for protocols that have transactions
-    /// ([`crate::Descriptor::has_transactions`]).
+    /// ([`crate::Descriptor::transactions`]).
     Transact {
         /// Boxed, so that the other operations are not larger.
         transaction: Box<Transaction>,

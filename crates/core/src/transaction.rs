@@ -4,7 +4,7 @@
 //! two steps. If a condition does not hold, no step is carried out. `WATCH` gives a transaction its conditions, and `MULTI` its steps.
 use crate::frame::{put_record, take_record};
 use crate::put_options::{ConditionRecord, PutOptionsRecord};
-use crate::{BadFrame, Condition, Hlc, Key, PutOptions, ReplicaSet, Wire};
+use crate::{BadFrame, Condition, Failure, Hlc, Key, PutOptions, ReplicaSet, Topology, Wire};
 use bytes::{Bytes, BytesMut};
 
 /// Several operations on keys of one partition.
@@ -45,6 +45,35 @@ impl Transaction {
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         let tested = self.conditions.iter().map(|(key, _)| key);
         tested.chain(self.steps.iter().map(Step::key))
+    }
+
+    /// One of its keys; `None` if it has none.
+    ///
+    /// # Errors
+    /// If it has too many keys, or if they are not all in one partition.
+    pub fn key(&self, topology: &Topology) -> Result<Option<&Key>, Failure> {
+        let partition_of = |key: &Key| topology.partition_of_slot(key.slot());
+        let Some(key) = self.keys().next() else {
+            return Ok(None);
+        };
+        let parts = self.keys().count();
+        if parts > Transaction::MAX {
+            let why = format!(
+                "a transaction with {parts} conditions and steps; at most {} are possible",
+                Transaction::MAX
+            );
+            return Err(Failure::Unsupported(why));
+        }
+        match self
+            .keys()
+            .find(|other| partition_of(other) != partition_of(key))
+        {
+            None => Ok(Some(key)),
+            Some(other) => Err(Failure::Unsupported(format!(
+                "the keys of a transaction must be in one partition, and {key} is in another one than {other}; keys with the same \
+                 tag, such as {{cart}}:items and {{cart}}:total, are in one"
+            ))),
+        }
     }
 
     fn options(&self) -> impl Iterator<Item = &PutOptions> {

@@ -165,20 +165,20 @@ impl<M> Version<M> {
             until: self.content.until(),
         }
     }
+}
 
+impl<M: Meta> Version<M> {
     /// Whether this version, once it is gone, has removed another one of its key: an older version of the register, or a count that it has reset.
     pub fn removes(&self, other: &Version<M>) -> bool {
         if other.content.count().is_none() {
             return other.rank() < self.rank();
         }
         let mut seen = self.content.seen().iter();
-        let until = self.content.until().map(Hlc::from_wall);
+        let expires = self.gone_at().filter(|_| self.content.until().is_some());
         seen.any(|seen| seen.replica == other.id.replica && other.id.at <= seen.at)
-            || until.is_some_and(|until| other.id.at < until)
+            || expires.is_some_and(|expires| other.id.at < expires)
     }
-}
 
-impl<M: Meta> Version<M> {
     /// Checks a version from outside, where siblings are kept: its timestamp must be above everything that it depends on.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ enum Step {
     Add(usize, i64),
     Write(usize),
     Delete(usize),
-    /// The value expires after this time.
+    /// The value expires after this time. 0: it has expired long ago.
     Expire(usize, u64),
     Persist(usize),
     /// The next version of the first site arrives at the second one.
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (site(), -3..9_i64).prop_map(|(site, more)| Step::Add(site, more)),
         1 => site().prop_map(Step::Write),
         1 => site().prop_map(Step::Delete),
-        1 => (site(), 1..40_u64).prop_map(|(site, after)| Step::Expire(site, after)),
+        1 => (site(), 0..40_u64).prop_map(|(site, after)| Step::Expire(site, after)),
         1 => site().prop_map(Step::Persist),
         8 => (site(), site()).prop_map(|(from, to)| Step::Deliver(from, to)),
         1 => (1..30_u64).prop_map(Step::Wait),
@@ -107,7 +107,10 @@ impl World {
     fn left(&self, site: usize) -> BTreeSet<Number> {
         let (register, counts) = self.versions(site);
         let seen = register.map(|register| self.known[&register.id.stamp()].seen.clone());
-        let expired = register.and_then(|register| register.content.expired_at(self.now()));
+        let expired = register.and_then(|register| {
+            let expired = register.content.expired_at(self.now())?;
+            Some(expired.max(register.id.at))
+        });
         let counts = counts
             .into_iter()
             .filter(|count| expired.is_none_or(|expired| count.id.at >= expired));
@@ -216,7 +219,10 @@ impl World {
                     None,
                     Some(&PutOptions {
                         retimes: Some(Retimes::Any),
-                        expiry: Some(Expiry::After(Micros(after))),
+                        expiry: Some(match after {
+                            0 => Expiry::At(Micros(1)),
+                            after => Expiry::After(Micros(after)),
+                        }),
                         ..PutOptions::default()
                     }),
                 ),

@@ -17,7 +17,7 @@ use std::{
 use turnbuckle_core::{
     Answer, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol,
     Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader,
-    Vector, Wanted,
+    Transactions, Vector, Wanted,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -26,7 +26,7 @@ pub(crate) trait AnyDoors {
     fn name(&self) -> &str;
     fn levels(&self) -> KeyspaceLevels;
     fn partitions(&self) -> u16;
-    fn has_transactions(&self) -> bool;
+    fn transactions(&self) -> Transactions;
     fn refusal(&self, operation: &Operation) -> Option<Failure>;
     fn open(&mut self) -> u64;
     fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken>;
@@ -586,8 +586,8 @@ impl<S: Session> AnyDoors for Doors<S> {
         self.keyspace.topology().partitions()
     }
 
-    fn has_transactions(&self) -> bool {
-        S::Protocol::DESCRIPTOR.has_transactions
+    fn transactions(&self) -> Transactions {
+        S::Protocol::DESCRIPTOR.transactions
     }
 
     fn refusal(&self, operation: &Operation) -> Option<Failure> {

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_core::{
     Answered, BadToken, ClusterSecret, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Session,
-    SiteId, Vector,
+    SiteId, Transactions, Vector,
 };
 use turnbuckle_node::Keyspace;
 
@@ -35,7 +35,7 @@ pub struct KeyspaceAbout {
     /// The number of its partitions.
     pub partitions: u16,
     /// Whether it has transactions.
-    pub has_transactions: bool,
+    pub transactions: Transactions,
 }
 
 /// The doors of one event loop.
@@ -73,7 +73,7 @@ impl Gateway {
             name: doors.name().to_string(),
             levels: doors.levels(),
             partitions: doors.partitions(),
-            has_transactions: doors.has_transactions(),
+            transactions: doors.transactions(),
         })
     }
 

@@ -3,7 +3,8 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
 use turnbuckle_core::{
-    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Operation, SiteId, Vector, Wanted,
+    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Operation, SiteId, Transactions, Vector,
+    Wanted,
 };
 
 /// What is behind a connection: keyspaces to open, and operations on them.
@@ -37,9 +38,9 @@ pub trait Backend {
         None
     }
 
-    /// Whether the keyspace has transactions.
-    fn has_transactions(&self, _door: DoorId) -> bool {
-        false
+    /// Which transactions the keyspace carries out.
+    fn transactions(&self, _door: DoorId) -> Transactions {
+        Transactions::None
     }
 
     /// A command begins: the one at this place of [`crate::command_names`]. Operations until the next call belong to it.

@@ -6,7 +6,7 @@ use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, Output, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{BadLevel, Key, Level, Operation, Step, Vector, VersionId, Wanted};
+use turnbuckle_core::{BadLevel, Key, Level, Operation, Step, Transactions, Vector, VersionId, Wanted};
 
 /// A command that is being executed, and what it may use.
 pub(crate) struct Call<'a> {
@@ -225,10 +225,10 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether the selected keyspace has transactions.
-    pub(crate) fn has_transactions(&mut self) -> Result<bool, Refusal> {
+    /// Which transactions the selected keyspace carries out.
+    pub(crate) fn transactions(&mut self) -> Result<Transactions, Refusal> {
         let door = self.door()?;
-        Ok(self.backend.has_transactions(door))
+        Ok(self.backend.transactions(door))
     }
 
     /// Whether nothing of the transaction will be carried out.

@@ -23,6 +23,8 @@
 //!
 //! 10. **What clients add to a number is neither lost nor there twice.** See `numbers.rs`.
 //!
+//! 11. **A transaction is seen as a whole, or not at all.** See `twins.rs`.
+//!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
 //! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
@@ -95,6 +97,7 @@ mod rule;
 mod siblings;
 #[cfg(test)]
 mod tests;
+mod twins;
 mod values;
 pub use count::{Excuse, Judged};
 pub use floor::Witness;
@@ -310,7 +313,13 @@ impl Judge {
     // ---- what happens ---------------------------------------------------------------------------------------
 
     pub(crate) fn invoked(&mut self, id: OperationId, client: usize, operation: &Operation, now: Micros) {
-        if self.sleeps || self.asked_of_number(id, operation, now) || self.asked_of_ledger(operation) {
+        if self.sleeps {
+            return;
+        }
+        let is_apart = self.asked_of_number(id, operation, now)
+            || self.asked_of_twins(operation)
+            || self.asked_of_ledger(operation);
+        if is_apart {
             return;
         }
         let Operation::Put {
@@ -377,7 +386,10 @@ impl Judge {
             );
             self.report(Rule::TrueReceipts, words);
         }
-        if self.answered_of_number(id, record) || self.answered_of_ledger(id, record) {
+        let is_apart = self.answered_of_number(id, record)
+            || self.answered_of_twins(id, record)
+            || self.answered_of_ledger(id, record);
+        if is_apart {
             return;
         }
         if let Some(receipt) = receipt {

@@ -85,4 +85,5 @@ mod script;
 #[cfg(feature = "scripts")]
 pub use script::Script;
 mod trace;
+mod twin;
 pub use trace::Lost;

@@ -39,6 +39,7 @@ pub use hot::Hot;
 mod numbers;
 use numbers::Numbers;
 mod once;
+mod twins;
 use once::Pairs;
 
 /// What clients do.
@@ -185,6 +186,9 @@ pub struct Mixed {
     /// The percentage of operations on *numbers*, to which clients add. Only for protocols that keep counts.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub numbers: u64,
+    /// The percentage of operations on *twins*: transactions that write two keys alike. Only for protocols that have transactions without conditions.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub twins: u64,
     /// The percentage of operations on *pairs*: two keys that one client writes once, the second after the first. Other clients ask for
     /// them in the other order: they delete the second, which they have never read, and then read the first.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
@@ -210,6 +214,7 @@ impl Default for Mixed {
             contexts: 0,
             ledgers: 0,
             numbers: 0,
+            twins: 0,
             once: 0,
         }
     }
@@ -689,6 +694,10 @@ impl Clients {
             }
             Kind::Mixed(mixed) if mixed.numbers > 0 && self.random.percent(mixed.numbers) => {
                 let operation = self.on_number(*mixed, number, now);
+                request.push_back(operation);
+            }
+            Kind::Mixed(mixed) if mixed.twins > 0 && self.random.percent(mixed.twins) => {
+                let operation = self.on_twins(*mixed, number);
                 request.push_back(operation);
             }
             Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number, now)),

@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Value};
+use turnbuckle_core::{Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -127,7 +127,7 @@ impl Draw {
             }
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
-            && protocol.has_transactions
+            && protocol.transactions == Transactions::All
         {
             // Not from the draws of everything else.
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6C65_6467);
@@ -139,6 +139,13 @@ impl Draw {
             // Not from the draws of everything else.
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6E75_6D62);
             mixed.numbers = *random.pick(&[0, 0, 20, 60]);
+        }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.transactions == Transactions::WithoutConditions
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x7477_696E);
+            mixed.twins = *random.pick(&[0, 0, 20, 60]);
         }
         if protocol.replication == Replication::Consensus {
             self.elects = true;

@@ -1,5 +1,5 @@
 //! What clients saw, as a trace: the same records that the live benchmark writes, for the same checker.
-use crate::{BEGINNING, Judge, OperationId, Record, World, number};
+use crate::{BEGINNING, Judge, OperationId, Record, World, number, twin};
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 use turnbuckle_core::{
@@ -108,7 +108,7 @@ impl Record {
         };
         // A change of an expiry is in no trace. A version that it wrote has there the name of the one that wrote the value.
         let is_left_out =
-            |key: &Key| judge.is_computed(key) || number::is_one(key) || self.operation.retimes().is_some();
+            |key: &Key| judge.is_computed(key) || number::is_one(key) || twin::is_one(key) || self.operation.retimes().is_some();
         if self.key().is_some_and(is_left_out) {
             return None;
         }
@@ -161,7 +161,7 @@ impl Record {
             (Operation::ReadMany { keys, .. }, Some(Answer::Values(values))) => {
                 let reads = (0..).zip(keys.iter().zip(values));
                 let read = |(place, (key, value)): (u32, (&Key, &Option<bytes::Bytes>))| {
-                    if judge.is_computed(key) || number::is_one(key) {
+                    if judge.is_computed(key) || number::is_one(key) || twin::is_one(key) {
                         return None;
                     }
                     let version = match (value, returned) {

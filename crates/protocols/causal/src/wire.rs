@@ -8,8 +8,8 @@
 use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Change, Changed, Compute, Computed, Expiry, Forgotten, Hlc, Key, Micros, NotComputed,
-    ReplicaId, ReplicaSet, Retimes, Unmet, Vector, VersionId,
+    BadFrame, Change, Changed, Compute, Computed, Expiry, Forgotten, Hlc, Key, Lifetime, Micros, NotComputed,
+    ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet, Vector, VersionId,
 };
 use turnbuckle_streams::Said;
 
@@ -84,6 +84,31 @@ impl Writer<'_> {
                 let more = adds.added().unwrap_or_default();
                 self.byte(2).bytes(more.to_string().as_bytes())
             }
+        }
+    }
+
+    pub fn steps(&mut self, steps: &[Step]) -> &mut Self {
+        self.count(steps.len());
+        for step in steps {
+            match step {
+                Step::Get(key) => self.byte(0).bytes(key.as_ref()),
+                Step::Lifetime(key) => self.byte(1).bytes(key.as_ref()),
+                Step::Put(key, value, options) => {
+                    let change = Change::new(value.clone(), options.as_deref());
+                    self.byte(2).bytes(key.as_ref()).change(&change)
+                }
+            };
+        }
+        self
+    }
+
+    pub fn stepped(&mut self, stepped: &Stepped) -> &mut Self {
+        match stepped {
+            Stepped::Value(value) => self.byte(0).value(value.as_ref()),
+            Stepped::Lifetime(Lifetime::NoValue) => self.byte(1),
+            Stepped::Lifetime(Lifetime::Forever) => self.byte(2),
+            Stepped::Lifetime(Lifetime::Until(until)) => self.byte(3).number(until.0),
+            Stepped::Changed(changed) => self.byte(4).changed(changed),
         }
     }
 
@@ -205,6 +230,36 @@ impl Reader {
             retimes,
             returns_value,
             adds,
+        })
+    }
+
+    pub fn steps(&mut self) -> Result<Vec<Step>, BadFrame> {
+        let count = self.count()?;
+        if count > Transaction::MAX {
+            return Err(self.bad(format!("a transaction of {count} steps")));
+        }
+        let step = |from: &mut Reader| {
+            Ok(match from.byte()? {
+                0 => Step::Get(from.key()?),
+                1 => Step::Lifetime(from.key()?),
+                2 => {
+                    let (key, change) = (from.key()?, from.change()?);
+                    Step::Put(key, change.value.clone(), change.options())
+                }
+                other => return Err(from.bad(format!("{other} as a kind of step, which is 0 to 2"))),
+            })
+        };
+        (0..count).map(|_| step(self)).collect()
+    }
+
+    pub fn stepped(&mut self) -> Result<Stepped, BadFrame> {
+        Ok(match self.byte()? {
+            0 => Stepped::Value(self.value()?),
+            1 => Stepped::Lifetime(Lifetime::NoValue),
+            2 => Stepped::Lifetime(Lifetime::Forever),
+            3 => Stepped::Lifetime(Lifetime::Until(self.micros()?)),
+            4 => Stepped::Changed(self.changed()?),
+            other => return Err(self.bad(format!("{other} as what became of a step, which is 0 to 4"))),
         })
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Applied, Basis, Bug, Completeness, ConsensusProof, Context, Descriptor, GroupStatus, Hlc, Key, Level,
     Metric, Micros, Misfit, Now, Parameter, PlainRequest, PlainResponse, Proof, Protocol, Reading, Recovered,
-    ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Vitals, Wish,
+    ReplicaId, ReplicaSet, Replication, RequestId, ServerId, Topology, Transactions, Vitals, Wish,
 };
 use turnbuckle_raft::applying::{Fetching, Next};
 use turnbuckle_raft::waiting::{self, Waiting};
@@ -121,7 +121,7 @@ impl Protocol for Dacian {
         tolerates_clock_steps: true,
         takes_conditions: true,
         computes: true,
-        has_transactions: true,
+        transactions: Transactions::All,
         takes_expiry: true,
         ..Descriptor::of(Replication::Consensus)
     };

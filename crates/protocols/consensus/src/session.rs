@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, ConsensusProof, Failure, Hlc, Key, Level, Levels, Micros, Operation,
     PlainRequest, Proof, Receipt, ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Step,
-    Topology, Transaction,
+    Topology,
 };
 use turnbuckle_raft::asking::{self, Operations, Part, Timer, Wants};
 
@@ -226,35 +226,6 @@ impl Seen {
 }
 
 impl DacianSession {
-    /// One of the keys of a transaction; `None` if it has none.
-    ///
-    /// # Errors
-    /// If it has too many keys, or if they are not all in one partition.
-    fn key_of(&self, transaction: &Transaction) -> Result<Option<Key>, Failure> {
-        let partition_of = |key: &Key| self.topology.partition_of_slot(key.slot());
-        let Some(key) = transaction.keys().next() else {
-            return Ok(None);
-        };
-        let parts = transaction.keys().count();
-        if parts > Transaction::MAX {
-            let why = format!(
-                "a transaction with {parts} conditions and steps; at most {} are possible",
-                Transaction::MAX
-            );
-            return Err(Failure::Unsupported(why));
-        }
-        match transaction
-            .keys()
-            .find(|other| partition_of(other) != partition_of(key))
-        {
-            None => Ok(Some(key.clone())),
-            Some(other) => Err(Failure::Unsupported(format!(
-                "the keys of a transaction must be in one partition, and {key} is in another one than {other}; keys with the same \
-                 tag, such as {{cart}}:items and {{cart}}:total, are in one"
-            ))),
-        }
-    }
-
     /// Asks for a part of an operation.
     fn ask(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, number: u32) {
         let Some((by, level, part)) = self.open.part(tag, number) else {
@@ -412,8 +383,11 @@ impl Session for DacianSession {
                 let work = Work::One(PlainRequest::Put(key.clone(), value, level, options));
                 (vec![Part::new(key, Some(work))], Wants::One)
             }
-            Operation::Transact { transaction, .. } => match self.key_of(&transaction) {
-                Ok(Some(key)) => (vec![Part::new(key, Some(Work::Many(transaction)))], Wants::One),
+            Operation::Transact { transaction, .. } => match transaction.key(&self.topology) {
+                Ok(Some(key)) => {
+                    let key = key.clone();
+                    (vec![Part::new(key, Some(Work::Many(transaction)))], Wants::One)
+                },
                 Ok(None) => return cx.answer(tag, Answer::Transacted(Some(Vec::new())), None),
                 Err(failure) => return cx.fail(tag, failure),
             },

@@ -7,7 +7,7 @@
 use super::{Keys, PLAIN, Spec};
 use crate::transaction::Queue;
 use crate::{call::Call, refusal::Refusal};
-use turnbuckle_core::{Key, Transaction};
+use turnbuckle_core::{Key, Transaction, Transactions};
 
 pub(super) const MULTI: Spec = Spec {
     name: "multi",
@@ -41,7 +41,7 @@ fn exec(call: &mut Call<'_>) -> Result<(), Refusal> {
     };
     let watched = std::mem::take(&mut state.watched);
     let aborted = |why: &str| Err(Refusal(format!("EXECABORT {why}")));
-    if !call.has_transactions()? {
+    if call.transactions()? == Transactions::None {
         return aborted(&format!(
             "the keyspace '{}' has no transactions: none of the commands was carried out; send them without MULTI \
              (redis-py: pipeline(transaction=False))",
@@ -97,9 +97,14 @@ fn watch(call: &mut Call<'_>) -> Result<(), Refusal> {
     if call.connection.state.transaction.is_some() {
         return Err(Refusal::err("WATCH inside MULTI is not allowed"));
     }
-    if !call.has_transactions()? {
+    let what = match call.transactions()? {
+        Transactions::All => None,
+        Transactions::None => Some("transactions"),
+        Transactions::WithoutConditions => Some("transactions with conditions"),
+    };
+    if let Some(what) = what {
         return Err(Refusal::unsupported(format_args!(
-            "WATCH: the keyspace '{}' has no transactions",
+            "WATCH: the keyspace '{}' has no {what}",
             call.connection.state.keyspace
         )));
     }
@@ -148,7 +153,7 @@ pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(),
         "multi" | "exec" | "discard" | "quit" | "reset" | "watch" => spec.run(call),
         name if !spec.takes(call.arguments) => Err(Refusal::arity(name)),
         // Nothing will be carried out.
-        _ if !call.has_transactions()? || call.is_transaction_broken() => call.reply_queued(),
+        _ if call.transactions()? == Transactions::None || call.is_transaction_broken() => call.reply_queued(),
         _ if spec.in_transactions => {
             call.is_queued = true;
             (spec.run)(call)

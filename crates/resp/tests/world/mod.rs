@@ -86,7 +86,11 @@ fn descriptor(keyspace: &str) -> Descriptor {
         tolerates_old_directories: true,
         takes_conditions: keyspace == ORDERED,
         computes: keyspace == ORDERED,
-        has_transactions: keyspace == ORDERED,
+        transactions: if keyspace == ORDERED {
+            Transactions::All
+        } else {
+            Transactions::None
+        },
         takes_expiry: keyspace == ORDERED,
         keeps_siblings: keyspace == "quorum",
     }
@@ -385,8 +389,8 @@ impl Backend for World {
         descriptor(keyspace).refusal(keyspace, operation)
     }
 
-    fn has_transactions(&self, door: DoorId) -> bool {
-        descriptor(&self.doors[&door].keyspace).has_transactions
+    fn transactions(&self, door: DoorId) -> Transactions {
+        descriptor(&self.doors[&door].keyspace).transactions
     }
 
     fn divides_reads(&self, _: DoorId, _: Option<&turnbuckle_core::Wanted>) -> bool {

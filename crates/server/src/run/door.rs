@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Vector, Wanted};
+use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Transactions, Vector, Wanted};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, Refused, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
@@ -71,8 +71,8 @@ impl Backend for LoopBackend<'_> {
         self.event_loop.gateway.borrow().refusal(door, operation)
     }
 
-    fn has_transactions(&self, door: DoorId) -> bool {
-        self.event_loop.has_transactions[door.keyspace as usize]
+    fn transactions(&self, door: DoorId) -> Transactions {
+        self.event_loop.transactions[door.keyspace as usize]
     }
 
     fn begin_command(&mut self, place: usize) {

@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{Answered, KeyspaceLevels, Micros, Now, Operation};
+use turnbuckle_core::{Answered, KeyspaceLevels, Micros, Now, Operation, Transactions};
 use turnbuckle_gateway::{Gateway, GatewayOptions};
 
 /// How often a node asks for leaders that are to be at its site.
@@ -62,8 +62,8 @@ pub(super) struct EventLoop {
     pub command: Cell<usize>,
     /// The levels of each keyspace, with the defaults for operations that name none.
     pub levels: Vec<KeyspaceLevels>,
-    /// Whether each keyspace has transactions.
-    pub has_transactions: Vec<bool>,
+    /// Which transactions each keyspace carries out.
+    pub transactions: Vec<Transactions>,
     /// The number of condemned clients when this loop last checked it.
     seen_condemned: Cell<u64>,
     /// The buffers that clients' bytes are read into.
@@ -105,8 +105,8 @@ impl EventLoop {
             add(&mut gateway);
         }
         let levels = gateway.keyspaces().map(|keyspace| keyspace.levels).collect();
-        let has_transactions = gateway.keyspaces().map(|keyspace| keyspace.has_transactions);
-        let has_transactions = has_transactions.collect();
+        let transactions = gateway.keyspaces().map(|keyspace| keyspace.transactions);
+        let transactions = transactions.collect();
         let recorder = host.metrics.recorder();
         let now = host.clock.now();
         Rc::new(EventLoop {
@@ -119,7 +119,7 @@ impl EventLoop {
             touched: RefCell::default(),
             line: RefCell::default(),
             levels,
-            has_transactions,
+            transactions,
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),

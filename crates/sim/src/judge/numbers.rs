@@ -103,7 +103,8 @@ impl Number {
     fn may_be_reset(&self, begun: Micros, clocks_lie: bool) -> bool {
         self.resets.values().any(|reset| {
             let sees = reset.answered.is_none_or(|(answered, _)| begun <= answered);
-            let expires = reset.until.is_some_and(|until| clocks_lie || begun <= until);
+            // A value may have expired before it was written: then it resets what it sees.
+            let expires = reset.until.is_some_and(|until| clocks_lie || begun <= until || sees);
             reset.resets_seen && sees || expires
         })
     }

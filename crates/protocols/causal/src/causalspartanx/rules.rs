@@ -1,7 +1,7 @@
 use crate::stable::{Cx, Intervals, Put, Rules, Stable};
 use crate::{Bugs, bugs};
 use turnbuckle_core::{
-    Bug, Changed, Hlc, Key, Label, NewContent, Parameter, ReplicaId, ServerId, Setting, Vector, Version,
+    Bug, Hlc, Parameter, ReplicaId, ServerId, Setting, Vector, Version,
     VersionId,
 };
 
@@ -189,31 +189,27 @@ impl Rules for CausalSpartanXRules {
         &put.past
     }
 
-    fn write(
+    /// A hybrid clock is above all that was stamped here.
+    fn stamp(
         &mut self,
         stable: &mut Stable,
         cx: &mut Cx<'_, Self>,
-        k: &Key,
-        v: NewContent,
-        ds: Vector,
-    ) -> Result<(Label, Changed), Changed> {
+        ds: &Vector,
+        _: Hlc,
+        _: &dyn Fn(&Cx<'_, Self>, VersionId) -> bool,
+    ) -> VersionId {
         cx.observe(ds.newest().max(stable.dsv().at(self.me))); // line 8
         let id = VersionId {
             at: cx.stamp(), // lines 9 and 13
             replica: self.me,
         };
         stable.promised(id.at);
-        let (content, changed) = v.stamped(id)?;
+        id
+    }
+
+    fn meta(&mut self, stable: &mut Stable, cx: &mut Cx<'_, Self>, ds: Vector) -> Vector {
         stable.write_down_what_is_here(cx, &ds);
-        let d = Version {
-            id,
-            content: stable.bugs().content(content, &changed),
-            meta: ds,
-        };
-        let written = d.label();
-        let kept = cx.replicate(cx.others(), k.clone(), d); // lines 16, 18 and 19
-        assert!(kept, "a new stamp names no version that is there");
-        Ok((written, changed))
+        ds
     }
 
     // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------

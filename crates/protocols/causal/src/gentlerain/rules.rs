@@ -2,7 +2,7 @@ use crate::stable::{Cx, Intervals, Line, Put, Request, Rules, Stable, Timer};
 use crate::{Bugs, bugs};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Bug, Changed, Hlc, Key, Label, Micros, NewContent, Now, Parameter, ReplicaId, RequestId, ServerId,
+    Bug, Hlc, Micros, Now, Parameter, ReplicaId, RequestId, ServerId,
     Setting, Vector, Version, VersionId,
 };
 
@@ -177,36 +177,29 @@ impl Rules for GentleRainRules {
     }
 
     /// If a version of this name is there already, or a newer count of this replica, it was stamped before the clock went back. The next free name is taken.
-    fn write(
+    fn stamp(
         &mut self,
         stable: &mut Stable,
         cx: &mut Cx<'_, Self>,
-        k: &Key,
-        value: NewContent,
-        _dt: Vector,
-    ) -> Result<(Label, Changed), Changed> {
+        _dt: &Vector,
+        least: Hlc,
+        is_free: &dyn Fn(&Cx<'_, Self>, VersionId) -> bool,
+    ) -> VersionId {
         let mut id = VersionId {
-            at: self.clock.read(cx.now).max(value.above(self.me).next()),
+            at: self.clock.read(cx.now).max(least.next()),
             replica: self.me,
         };
-        let written = loop {
-            let (content, changed) = value.clone().stamped(id)?;
-            let d = Version {
-                id,
-                content: stable.bugs().content(content, &changed),
-                meta: (),
-            };
-            let label = d.label();
-            if cx.replicate(cx.others(), k.clone(), d) {
-                break (label, changed);
-            }
+        while !is_free(cx, id) {
             id.at = id.at.next();
-        };
+        }
         cx.promised(id.at);
         stable.promised(id.at);
-        // What the version depends on was visible at this GST. If a restart had forgotten this GST, the version would be shown without that.
+        id
+    }
+
+    /// What the version depends on was visible at this GST. If a restart had forgotten this GST, the version would be shown without that.
+    fn meta(&mut self, stable: &mut Stable, cx: &mut Cx<'_, Self>, _dt: Vector) {
         stable.write_down_if_higher(cx);
-        Ok(written)
     }
 
     // ---- ROTX: section 5.5.5 --------------------------------------------------------------------------------

@@ -3,7 +3,9 @@ use crate::{
     wire::{Reader, Writer},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Change, Changed, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
+use turnbuckle_core::{
+    BadFrame, Change, Changed, Hidden, Hlc, Key, Micros, ReplicaSet, Step, Stepped, Vector, Wire,
+};
 use turnbuckle_streams::Said;
 
 /// A message between replicas: about what is stable, or the protocol's own.
@@ -180,13 +182,20 @@ pub struct Get {
     pub view: View,
 }
 
+/// What a PUT does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// It changes one key.
+    One(Key, Change),
+    /// It carries out the steps of a transaction, whose keys are of one partition. It has no conditions.
+    Many(Vec<Step>),
+}
+
 /// `<PUTREQ k, v, DS_c>`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
-    /// The key.
-    pub key: Key,
-    /// What is written.
-    pub change: Change,
+    /// What is done.
+    pub work: Work,
     /// DS_c, DT_c.
     pub past: Vector,
     /// GST_c, which DT_c does not contain. Empty for a session with vectors.
@@ -200,9 +209,29 @@ pub struct Put {
 }
 
 impl Put {
-    /// Whether the write depends on the version before it: see [`Change::depends_on_before`].
+    /// Whether the write depends on what is there before: see [`Change::depends_on_before`].
     pub fn reads(&self) -> bool {
-        self.change.depends_on_before(self.eventual)
+        match &self.work {
+            Work::One(_, change) => change.depends_on_before(self.eventual),
+            Work::Many(steps) => steps.iter().any(|step| step_reads(step, self.eventual)),
+        }
+    }
+
+    /// The keys. A key may come several times.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let (one, many) = match &self.work {
+            Work::One(key, _) => (Some(key), &[][..]),
+            Work::Many(steps) => (None, &steps[..]),
+        };
+        one.into_iter().chain(many.iter().map(Step::key))
+    }
+}
+
+/// Whether the outcome of a step tells what is there before.
+pub fn step_reads(step: &Step, eventual: bool) -> bool {
+    match step {
+        Step::Get(_) | Step::Lifetime(_) => !eventual,
+        Step::Put(_, value, options) => Change::new(value.clone(), options.as_deref()).depends_on_before(eventual),
     }
 }
 
@@ -248,6 +277,17 @@ pub enum Response {
         /// The server's DSV, if the answer tells of a version that is not of this site alone: the client has then seen it.
         stable: Vector,
         /// When the version before it expired, if it has.
+        expired: Hlc,
+    },
+    /// What a transaction has done is durable here. The other fields are as in [`Response::Written`].
+    Transacted {
+        /// What became of its steps.
+        steps: Vec<Stepped>,
+        /// As above.
+        past: Vector,
+        /// As above.
+        stable: Vector,
+        /// As above.
         expired: Hlc,
     },
     /// `<ROTXREPLY vset, dsv, ds>`.
@@ -335,7 +375,10 @@ impl Wire for Request {
                 out.number(get.seen.0).view(get.view);
             }
             Request::Put(put) => {
-                out.byte(1).bytes(put.key.as_ref()).change(&put.change);
+                match &put.work {
+                    Work::One(key, change) => out.byte(1).bytes(key.as_ref()).change(change),
+                    Work::Many(steps) => out.byte(3).steps(steps),
+                };
                 out.vector(&put.past).vector(&put.stable);
                 out.number(put.seen.0);
                 out.flag(put.moved).flag(put.eventual);
@@ -361,9 +404,11 @@ impl Wire for Request {
                 seen: from.hlc()?,
                 view: from.view()?,
             }),
-            1 => Request::Put(Put {
-                key: from.key()?,
-                change: from.change()?,
+            kind @ (1 | 3) => Request::Put(Put {
+                work: match kind {
+                    1 => Work::One(from.key()?, from.change()?),
+                    _ => Work::Many(from.steps()?),
+                },
                 past: from.vector()?,
                 stable: from.vector()?,
                 seen: from.hlc()?,
@@ -425,6 +470,18 @@ impl Wire for Response {
                 out.byte(1).changed(changed);
                 out.vector(past).vector(stable).number(expired.0);
             }
+            Response::Transacted {
+                steps,
+                past,
+                stable,
+                expired,
+            } => {
+                out.byte(4).count(steps.len());
+                for step in steps {
+                    out.stepped(step);
+                }
+                out.vector(past).vector(stable).number(expired.0);
+            }
             Response::Values {
                 values,
                 past,
@@ -467,6 +524,12 @@ impl Wire for Response {
                 expired: from.hlc()?,
             },
             3 => Response::Refused(String::from_utf8_lossy(&from.bytes()?).into_owned()),
+            4 => Response::Transacted {
+                steps: (0..from.count()?).map(|_| from.stepped()).collect::<Result<_, _>>()?,
+                past: from.vector()?,
+                stable: from.vector()?,
+                expired: from.hlc()?,
+            },
             other => return Err(from.bad(format!("kind {other}"))),
         };
         from.end(response)
@@ -486,6 +549,12 @@ impl Wire for Response {
                 expired,
                 ..
             }
+            | Response::Transacted {
+                past,
+                stable,
+                expired,
+                ..
+            }
             | Response::Written {
                 past,
                 stable,
@@ -500,6 +569,7 @@ impl Wire for Response {
         match self {
             Response::Value { past, stable, .. }
             | Response::Values { past, stable, .. }
+            | Response::Transacted { past, stable, .. }
             | Response::Written { past, stable, .. } => sites_of([past, stable]),
             Response::Refused(_) => ReplicaSet::default(),
         }

@@ -39,7 +39,7 @@ pub use turnbuckle_streams::Said;
 mod hidden;
 pub use hidden::HiddenVersions;
 mod message;
-pub use message::{Get, Heartbeat, Message, Put, Report, Request, Response, Rotx, Slice};
+pub use message::{Get, Heartbeat, Message, Put, Report, Request, Response, Rotx, Slice, Work};
 mod pace;
 pub use pace::{Intervals, Line, Timer};
 mod receipt;

@@ -1,11 +1,12 @@
+use super::message::step_reads;
 use super::{
-    Get, Intervals, Line, Message, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer,
+    Get, Intervals, Line, Message, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer, Work,
 };
 use crate::{Bugs, metrics::of_hidden_versions};
 use turnbuckle_core::{
-    Bounded, Bug, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta, Metric,
-    Micros, NewContent, Now, Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId,
-    ServerId, Shown, Topology, Vector, Version, Vitals,
+    Bounded, Bug, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta, Metric, Micros,
+    NetEffect, NewContent, Now, Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId,
+    ServerId, Shown, Topology, Transactions, Vector, Version, VersionId, Vitals,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -102,18 +103,18 @@ pub trait Rules: Sized + Send + 'static {
     /// The part of a PUT that tells what was stable for its client.
     fn stable_for(put: &Put) -> &Vector;
 
-    /// Stamps what is new and replicates it. Returns the version, and the answer.
-    ///
-    /// # Errors
-    /// If nothing is written: see [`NewContent::stamped`].
-    fn write(
+    /// The name of what is written next: above `least`, and one of which `is_free` is true.
+    fn stamp(
         &mut self,
         stable: &mut Stable,
         cx: &mut Cx<'_, Self>,
-        key: &Key,
-        new: NewContent,
-        past: Vector,
-    ) -> Result<(Label, Changed), Changed>;
+        past: &Vector,
+        least: Hlc,
+        is_free: &dyn Fn(&Cx<'_, Self>, VersionId) -> bool,
+    ) -> VersionId;
+
+    /// What a version carries that depends on this. It is about to be put.
+    fn meta(&mut self, stable: &mut Stable, cx: &mut Cx<'_, Self>, past: Vector) -> Self::Meta;
 
     /// A slice of a snapshot at `sv` is about to be read: from now on nothing is stamped here that belongs to the snapshot.
     fn on_slice(&mut self, _: &mut Stable, _: &mut Cx<'_, Self>, _sv: &Vector) {}
@@ -169,6 +170,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         tolerates_old_directories: true,
         takes_expiry: true,
         counts: true,
+        transactions: Transactions::WithoutConditions,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
@@ -212,7 +214,8 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
         match request {
-            Request::Get(Get { key, .. }) | Request::Put(Put { key, .. }) => each(key),
+            Request::Get(Get { key, .. }) => each(key),
+            Request::Put(put) => put.keys().for_each(each),
             // Its keys are read by messages, also those of this partition.
             Request::Rotx(_) => {}
         }
@@ -528,9 +531,13 @@ impl<R: Rules> TimedReplica<R> {
     fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put, deadline: Micros) {
         self.stable.raise(cx, R::stable_for(&put));
         let now = self.read_time(cx, put.seen);
-        let (before, hidden) = Shown::of(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
-        let new = put.change.of(&before, now);
         let reads = put.reads();
+        let (key, change) = match &put.work {
+            Work::One(key, change) => (key.clone(), change),
+            Work::Many(_) => return self.on_transaction(cx, id, put, now, deadline),
+        };
+        let (before, hidden) = Shown::of(cx.chain(&key), |d| self.rules.is_visible(&self.stable, d));
+        let new = change.of(&before, now);
         let expired = before.expired_at(now).filter(|_| reads).unwrap_or(Hlc::ZERO);
         let is_local = reads && self.is_own(&before);
         let seen = if reads {
@@ -550,7 +557,7 @@ impl<R: Rules> TimedReplica<R> {
         let written = new.and_then(|new| {
             put.past.merge(&seen);
             R::observe(cx, put.seen);
-            self.rules.write(&mut self.stable, cx, &put.key, new, put.past)
+            self.write(cx, &key, new, put.past)
         });
         let (written, changed) = match written {
             Ok(written) => written,
@@ -564,19 +571,103 @@ impl<R: Rules> TimedReplica<R> {
                 return self.reply(cx, id, response, given, before, hidden);
             }
         };
-        self.stable.has_put(cx);
-        cx.collect(&put.key, |version| self.covered(version));
-        let own = match R::SCALAR {
-            true => Vector::filled(1, written.id.at),
-            false => Vector::of(written.id),
-        };
         let response = Response::Written {
             changed,
-            past: seen.merged(&own),
+            past: seen.merged(&of_own::<R>(written.id)),
             stable,
             expired,
         };
         self.reply(cx, id, response, given, Some(written), Hidden::default());
+    }
+
+    /// Stamps what is new and replicates it. Returns the version, and the answer.
+    fn write(
+        &mut self,
+        cx: &mut Cx<'_, R>,
+        key: &Key,
+        new: NewContent,
+        past: Vector,
+    ) -> Result<(Label, Changed), Changed> {
+        let is_free = |cx: &Cx<'_, R>, id| cx.chain(key).is_none_or(|chain| !chain.holds(id));
+        let least = new.above(self.me.replica());
+        let id = self.rules.stamp(&mut self.stable, cx, &past, least, &is_free);
+        let (content, changed) = new.stamped(id)?;
+        let meta = self.rules.meta(&mut self.stable, cx, past);
+        let content = self.bugs.content(content, &changed);
+        let version = Version { id, content, meta };
+        let written = version.label();
+        self.put(cx, key.clone(), version);
+        Ok((written, changed))
+    }
+
+    /// Puts a version that was stamped here, and replicates it.
+    fn put(&mut self, cx: &mut Cx<'_, R>, key: Key, version: Version<R::Meta>) {
+        let kept = cx.replicate(cx.others(), key.clone(), version);
+        assert!(kept, "a new stamp names no version that is there");
+        self.stable.has_put(cx);
+        cx.collect(&key, |version| self.covered(version));
+    }
+
+    /// A transaction without conditions. All that it writes has one timestamp. So at every site, whoever sees what is stable there sees all of it or nothing: a heartbeat
+    /// with that time comes behind all of it.
+    fn on_transaction(
+        &mut self,
+        cx: &mut Cx<'_, R>,
+        id: RequestId,
+        mut put: Put,
+        now: Hlc,
+        deadline: Micros,
+    ) {
+        let Work::Many(steps) = &put.work else {
+            unreachable!("it is a transaction");
+        };
+        let visible = |d: &Version<R::Meta>| self.rules.is_visible(&self.stable, d);
+        let (mut seen, mut expired, mut is_local) = (Vector::ZERO, Hlc::ZERO, false);
+        let mut least = Hlc::ZERO;
+        for step in steps {
+            let (shown, _) = Shown::of(cx.chain(step.key()), visible);
+            least = least.max(shown.newest_of(self.me.replica()));
+            if step_reads(step, put.eventual) {
+                seen.merge(&past_of::<R>(&shown));
+                expired = expired.max(shown.expired_at(now).unwrap_or_default());
+                is_local |= self.is_own(&shown);
+            }
+        }
+        if is_local {
+            if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &seen) {
+                return self.wait_until_here(cx, id, Request::Put(put), absent, deadline);
+            }
+            self.rules.on_local_read(&mut self.stable, cx, &seen);
+        }
+        let stable = self.stable_for_who_saw(&seen);
+        put.past.merge(&seen);
+        R::observe(cx, put.seen);
+        let is_free = |cx: &Cx<'_, R>, id: VersionId| {
+            let mut chains = steps.iter().filter_map(|step| cx.chain(step.key()));
+            chains.all(|chain| !chain.holds(id))
+        };
+        let name = self.rules.stamp(&mut self.stable, cx, &put.past, least, &is_free);
+        let mut effect = NetEffect::new(name);
+        let mut told = Vec::with_capacity(steps.len());
+        for step in steps {
+            let visible = |d: &Version<R::Meta>| self.rules.is_visible(&self.stable, d);
+            let (shown, _) = Shown::of(cx.chain(step.key()), visible);
+            told.push(effect.carry_out(step, &shown));
+        }
+        let meta = self.rules.meta(&mut self.stable, cx, put.past);
+        let versions: Vec<_> = effect.into_versions(meta).collect();
+        let written = versions.first().map(|(_, version)| version.label());
+        for (key, version) in versions {
+            self.put(cx, key, version);
+        }
+        let own = written.map_or(Vector::ZERO, |written| of_own::<R>(written.id));
+        let response = Response::Transacted {
+            steps: told,
+            past: seen.merged(&own),
+            stable,
+            expired,
+        };
+        self.reply(cx, id, response, written_at(put.eventual), written, Hidden::default());
     }
 
     /// What a client that has seen this must know to be stable, as a client that reads does. Nothing, if all of it is of this site.
@@ -771,6 +862,14 @@ impl Lack {
             true => Line::Here(self.replica),
             false => Line::Stable(self.replica),
         }
+    }
+}
+
+/// The past that a client has which has written this.
+fn of_own<R: Rules>(id: VersionId) -> Vector {
+    match R::SCALAR {
+        true => Vector::filled(1, id.at),
+        false => Vector::of(id),
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Get, Put, Request, Response, Rotx, Rules, TimedReplica};
+use super::{Get, Put, Request, Response, Rotx, Rules, TimedReplica, Work};
 use crate::{
     View,
     wire::{Reader, Writer},
@@ -97,6 +97,24 @@ impl<R> TimedSession<R> {
         }
     }
 
+    fn put(&self, work: Work, server: ServerId, has_moved: bool, eventual: bool) -> Request
+    where
+        R: Rules,
+    {
+        Request::Put(Put {
+            work,
+            past: if eventual { Vector::ZERO } else { self.past.clone() },
+            stable: if R::SCALAR {
+                self.stable_at(server)
+            } else {
+                Vector::ZERO
+            },
+            seen: if eventual { Hlc::ZERO } else { self.seen },
+            moved: has_moved && !eventual,
+            eventual,
+        })
+    }
+
     /// What is stable at home says nothing about another site.
     fn stable_at(&self, server: ServerId) -> Vector {
         match server.site == self.home {
@@ -192,19 +210,22 @@ impl<R: Rules> Session for TimedSession<R> {
                     false => self.server_of(cx, std::slice::from_ref(&key), false),
                 };
                 let has_moved = self.moved || server.site != self.home;
-                let request = Request::Put(Put {
-                    past: if eventual { Vector::ZERO } else { self.past.clone() },
-                    stable: if R::SCALAR {
-                        self.stable_at(server)
-                    } else {
-                        Vector::ZERO
-                    },
-                    seen: if eventual { Hlc::ZERO } else { self.seen },
-                    moved: has_moved && !eventual,
-                    eventual,
-                    key,
-                    change: Change::new(value, options.as_deref()),
-                });
+                let work = Work::One(key, Change::new(value, options.as_deref()));
+                let request = self.put(work, server, has_moved, eventual);
+                cx.ask(tag, 0, server, request);
+            }
+            Operation::Transact { transaction, .. } if transaction.conditions.is_empty() => {
+                let key = match transaction.key(&self.topology) {
+                    Ok(Some(key)) => key,
+                    Ok(None) => return cx.answer(tag, Answer::Transacted(Some(Vec::new())), None),
+                    Err(failure) => return cx.fail(tag, failure),
+                };
+                let server = match eventual {
+                    true => self.at_home(key),
+                    false => self.server_of(cx, std::slice::from_ref(key), false),
+                };
+                let has_moved = self.moved || server.site != self.home;
+                let request = self.put(Work::Many(transaction.steps), server, has_moved, eventual);
                 cx.ask(tag, 0, server, request);
             }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
@@ -280,6 +301,16 @@ impl<R: Rules> Session for TimedSession<R> {
             } => {
                 self.saw(server, (&past, &stable, expired), receipt.given);
                 cx.answer(tag, changed.into(), Some(receipt));
+            }
+            Response::Transacted {
+                steps,
+                past,
+                stable,
+                expired,
+            } => {
+                self.saw(server, (&past, &stable, expired), receipt.given);
+                let answers = steps.into_iter().map(Answer::from).collect();
+                cx.answer(tag, Answer::Transacted(Some(answers)), Some(receipt));
             }
             Response::Values {
                 values,
