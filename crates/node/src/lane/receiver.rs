@@ -164,9 +164,13 @@ impl<P: Protocol> Lane<P> {
         if !self.is_cold(&entry.key) {
             return true;
         }
+        let is_absent = |key: &&Key| !self.store.is_resident(key.as_ref());
         let next = self.incoming.next_entries(replica, AHEAD).map(|entry| &entry.key);
-        let needed: Vec<&Key> = next.filter(|key| self.is_cold(key)).collect();
-        self.cold.want_first(needed.into_iter());
+        self.cold.want_first(next.filter(is_absent).collect::<Vec<_>>().into_iter());
+        // It may wait behind an input that needs other keys, too. The keys of the oldest input come before those of streams, which would otherwise be asked for again and
+        // again.
+        let oldest = self.cold.first_keys().to_vec();
+        self.cold.want_first(oldest.iter().filter(is_absent));
         self.wake_worker();
         false
     }

@@ -59,6 +59,11 @@ pub(crate) const RESETS_NOTHING: Bug = Bug::new(
     "a value is written without the counts that its writer has seen: what was added before is added to the new value",
 );
 
+pub(crate) const SPLITS_TRANSACTIONS: Bug = Bug::new(
+    "splits_transactions",
+    "the keys of a transaction get two timestamps: a snapshot between them shows a part of the transaction",
+);
+
 /// The bugs that are planted. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {
@@ -96,6 +101,8 @@ pub struct Bugs {
     pub counts_as_sums: bool,
     /// A write names no counts that it has seen.
     pub resets_nothing: bool,
+    /// What a transaction writes to its first key has another timestamp than the rest.
+    pub splits_transactions: bool,
 }
 
 impl Bugs {
@@ -140,6 +147,7 @@ impl Bugs {
             "slices_expire_by_own_clocks" => &mut self.slices_expire_by_own_clocks,
             "counts_as_sums" => &mut self.counts_as_sums,
             "resets_nothing" => &mut self.resets_nothing,
+            "splits_transactions" => &mut self.splits_transactions,
             _ => return None,
         })
     }

@@ -57,7 +57,7 @@ impl Judge {
     pub(crate) fn expire_until(&self, now: Micros, within: Micros) -> Option<Micros> {
         let all = self.keys.values().flat_map(|of_key| of_key.until.values());
         let soon = all.flatten().filter(|&&until| until <= now + within);
-        soon.max().copied().max(self.numbers_expire_until(now + within))
+        soon.max().copied().max(self.numbers_expire_until(now, within))
     }
 
     /// Whether an answer shows nothing and may do so only if some clock is ahead of true time: a value of the key expires later than now.

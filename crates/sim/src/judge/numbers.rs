@@ -53,6 +53,8 @@ struct Reset {
     resets_seen: bool,
     /// The latest time at which the value may expire because of it.
     until: Option<Micros>,
+    /// After which time the value expires, counted from a stamp that is not known yet.
+    span: Option<Micros>,
 }
 
 fn power_of_two(compute: &Compute) -> Option<u32> {
@@ -148,6 +150,10 @@ impl Judge {
                 Some(Expiry::After(_)) => Some(Micros::MAX),
                 Some(Expiry::Kept) | None => None,
             },
+            span: match expiry {
+                Some(Expiry::After(span)) => Some(span),
+                _ => None,
+            },
         };
         number.resets.insert(id, reset);
         true
@@ -203,7 +209,7 @@ impl Judge {
         if let Some(reset) = number.resets.get_mut(&id) {
             reset.answered = Some((at, server));
             // A hybrid clock may be ahead of its wall clock after a restart, and the receipt tells by which stamp the span was counted.
-            if reset.until == Some(Micros::MAX) {
+            if reset.span.take().is_some() {
                 reset.until = receipt
                     .until
                     .map(|until| until + self.clock_bound + self.clock_bound);
@@ -406,11 +412,15 @@ impl Judge {
         }
     }
 
-    /// When the last of the numbers' values expires, of those that expire before this time.
-    pub(super) fn numbers_expire_until(&self, before: Micros) -> Option<Micros> {
+    /// When the last of the numbers' values expires, of those that expire within this time.
+    pub(super) fn numbers_expire_until(&self, now: Micros, within: Micros) -> Option<Micros> {
         let resets = self.numbers.values().flat_map(|number| number.resets.values());
-        let times = resets.filter_map(|reset| reset.until);
-        times.filter(|until| *until < before).max()
+        let times = resets.filter_map(|reset| match reset.span {
+            // It was not answered, and may be carried out now.
+            Some(span) => Some(now + span),
+            None => reset.until,
+        });
+        times.filter(|until| *until <= now + within).max()
     }
 
     /// Whether the value of a key, if it is a number, may expire.

@@ -654,10 +654,15 @@ impl<R: Rules> TimedReplica<R> {
             let (shown, _) = Shown::of(cx.chain(step.key()), visible);
             told.push(effect.carry_out(step, &shown));
         }
-        let meta = self.rules.meta(&mut self.stable, cx, put.past);
+        let meta = self.rules.meta(&mut self.stable, cx, put.past.clone());
         let versions: Vec<_> = effect.into_versions(meta).collect();
         let written = versions.first().map(|(_, version)| version.label());
-        for (key, version) in versions {
+        let first = versions.first().map(|(key, _)| key.clone());
+        let mut later = None;
+        for (key, mut version) in versions {
+            if self.bugs.splits_transactions && first.as_ref() != Some(&key) {
+                version.id = *later.get_or_insert_with(|| self.stamp_apart(cx, &put.past));
+            }
             self.put(cx, key, version);
         }
         let own = written.map_or(Vector::ZERO, |written| of_own::<R>(written.id));
@@ -668,6 +673,13 @@ impl<R: Rules> TimedReplica<R> {
             expired,
         };
         self.reply(cx, id, response, written_at(put.eventual), written, Hidden::default());
+    }
+
+    /// A planted bug: a timestamp that a promise tells apart from those before it.
+    fn stamp_apart(&mut self, cx: &mut Cx<'_, R>, past: &Vector) -> VersionId {
+        self.stable.promised(self.rules.promise(cx));
+        self.stable.stabilise(cx, self.snapshots.vectors());
+        self.rules.stamp(&mut self.stable, cx, past, Hlc::ZERO, &|_, _| true)
     }
 
     /// What a client that has seen this must know to be stable, as a client that reads does. Nothing, if all of it is of this site.
