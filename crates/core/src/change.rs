@@ -1,7 +1,7 @@
 use crate::count::{Sum, Tally};
 use crate::{
     Answer, Compute, Computed, Content, Expiry, Hlc, Meta, Micros, NotComputed, PlainResponse, PutOptions,
-    Rank, ReplicaId, Retimes, Shown, Unmet, VersionId,
+    ReplicaId, Retimes, Shown, Unmet, VersionId,
 };
 use bytes::Bytes;
 
@@ -34,8 +34,8 @@ pub struct NewContent {
     /// Whether the key has a value before, and when that expires.
     existed: bool,
     previous: Option<Micros>,
-    /// If only the expiry changes: which changes are made, and the version that wrote the value.
-    retimes: Option<(Retimes, VersionId)>,
+    /// If only the expiry changes: which changes are made, and the version that wrote the value, if there is one.
+    retimes: Option<(Retimes, Option<VersionId>)>,
     /// The value, if the put asks for it.
     returned: Option<Bytes>,
     adds: Option<Compute>,
@@ -128,7 +128,7 @@ impl Change {
             });
         }
         let register = before.register();
-        let base = register.map_or(Rank::UNWRITTEN, |register| register.rank().base);
+        let base = register.map(|register| register.rank().base);
         let kept = || register.and_then(|register| register.content.at(now).cloned());
         Ok(NewContent {
             value: match self.retimes {
@@ -187,14 +187,16 @@ impl NewContent {
             _ => (!has_expired, self.returned),
         };
         // Only a raw clock that was set back stamps below what is there.
-        let is_above = at > base.at;
+        let is_above = base.is_none_or(|base| at > base.at);
         let returned = returned.filter(|_| has_value);
         match has_value && is_above && retimes.holds(self.previous.filter(|_| !has_expired), until) {
             true => {
                 let value = self.value.filter(|_| !has_expired);
+                // An expiry of counts alone is a write of its own: the version before it may be forgotten elsewhere.
+                let base = base.filter(|_| value.is_some());
                 let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_no_more(at));
                 Ok((
-                    Content::register(value, until, Some(base), resets),
+                    Content::register(value, until, base, resets),
                     returned.map_or(Changed::Made { existed }, Changed::Retimed),
                 ))
             }
@@ -244,7 +246,7 @@ impl From<Changed> for PlainResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Chain, Version};
+    use crate::{Chain, Rank, Version};
 
     const STAMP: Hlc = Hlc::from_wall(Micros(1_000));
 

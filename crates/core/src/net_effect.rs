@@ -11,7 +11,7 @@
 use crate::count::{Sum, Tally};
 use crate::{
     Answer, Change, Changed, Computed, Content, Expiry, Hlc, Key, Lifetime, Meta, Micros, NotComputed,
-    Rank, Shown, Step, Unmet, Version, VersionId,
+    Shown, Step, Unmet, Version, VersionId,
 };
 use bytes::Bytes;
 use rust_decimal::Decimal;
@@ -50,7 +50,8 @@ impl From<Stepped> for Answer {
 struct Net {
     /// What was there before.
     before: Tally,
-    base: VersionId,
+    /// The version that wrote the value.
+    base: Option<VersionId>,
     register: Option<Register>,
     /// What is added to the number after that.
     added: Option<Decimal>,
@@ -81,7 +82,7 @@ impl NetEffect {
         let now = self.id.at;
         let net = self.keys.entry(step.key().clone()).or_insert_with(|| Net {
             before: shown.to_tally(),
-            base: shown.register().map_or(Rank::UNWRITTEN, |register| register.rank().base),
+            base: shown.register().map(|register| register.rank().base),
             register: None,
             added: None,
         });
@@ -158,13 +159,14 @@ impl Net {
                 }));
             }
             match &mut self.register {
-                Some(Register::Value(_, of_value)) => *of_value = until,
-                Some(Register::Delete) => {
-                    // What was added since then has an expiry now, and nothing else.
+                Some(Register::Value(_, of_value)) if !is_over(*of_value, now) => *of_value = until,
+                None => self.register = Some(Register::Until(until)),
+                Some(Register::Until(before)) if !is_over(*before, now) => *before = until,
+                // What was added since then has an expiry now, and nothing else.
+                Some(Register::Value(..) | Register::Until(_) | Register::Delete) => {
                     self.before = self.before.deleted(now);
                     self.register = Some(Register::Until(until));
                 }
-                None | Some(Register::Until(_)) => self.register = Some(Register::Until(until)),
             }
             if is_over(until, now) {
                 self.added = None;
@@ -206,7 +208,8 @@ impl Net {
                 let value = self.before.register(id.at).cloned();
                 let resets = self.before.resets_no_more(id.at);
                 self.before = self.before.with_register(value.clone(), until, resets.clone(), id.at);
-                Some(Content::register(value, until, Some(self.base), resets))
+                let base = self.base.filter(|_| value.is_some());
+                Some(Content::register(value, until, base, resets))
             }
         };
         let count = self.added.and_then(|added| self.before.counted(id, added));

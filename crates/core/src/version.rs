@@ -27,8 +27,7 @@ pub struct VersionId {
 ///   base 7:  SET x 2 @7, the newest: x is 2 at every site, and does not expire
 /// ```
 ///
-/// Two bases are no versions: [`Rank::COUNTS`] is that of all counts, and [`Rank::UNWRITTEN`] is that of an expiry of counts whose key was never written otherwise.
-/// Both are older than all versions.
+/// One base is no version: [`Rank::COUNTS`] is that of all counts, and older than all versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rank {
     /// The version that wrote the value.
@@ -42,11 +41,6 @@ impl Rank {
     pub const COUNTS: VersionId = VersionId {
         at: Hlc::ZERO,
         replica: ReplicaId(0),
-    };
-    /// The base of an expiry of counts, if their key's register was never written.
-    pub const UNWRITTEN: VersionId = VersionId {
-        at: Hlc::ZERO,
-        replica: ReplicaId(1),
     };
 
     /// The rank of a version that is its own base.
@@ -248,8 +242,7 @@ impl VersionId {
     /// # Errors
     /// If it is not older.
     pub fn check_base_of(self, id: VersionId) -> Result<(), BadFrame> {
-        let is_one = self.at > Hlc::ZERO && self.stamp() < id.stamp();
-        match is_one || self == Rank::UNWRITTEN {
+        match self.at > Hlc::ZERO && self.stamp() < id.stamp() {
             true => Ok(()),
             false => Err(BadFrame::new(
                 "a version that is newer than its base, which is the version that wrote the value",
@@ -501,7 +494,8 @@ impl<M: Meta> Chain<M> {
                 .push(previous);
             return true;
         }
-        if version.id == self.newest.id {
+        // Not by the name alone: a transaction gives a count and a version of the register one name.
+        if rank == self.newest.rank() {
             return false;
         }
         let older = self.older.get_or_insert_default();

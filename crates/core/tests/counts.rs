@@ -3,7 +3,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Chain, Change, Changed, Compute, Computed, Content, Expiry, Hlc, Micros, PutOptions, Rank, ReplicaId,
+    Chain, Change, Changed, Compute, Computed, Content, Expiry, Hlc, Micros, PutOptions, ReplicaId,
     Retimes, Shown, Version, VersionId,
 };
 
@@ -368,8 +368,6 @@ mod encoding {
             let id = VersionId { at, replica };
             Version { id, content, meta }.rank()
         };
-        let expiry = Content::register(None, Some(Micros(1)), Some(Rank::UNWRITTEN), Vec::new());
-        assert!(rank(count, at) < rank(expiry.clone(), Hlc(1)));
-        assert!(rank(expiry, at) < rank(Content::DELETE, Hlc(1)));
+        assert!(rank(count, at) < rank(Content::DELETE, Hlc(1)));
     }
 }

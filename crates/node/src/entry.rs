@@ -145,10 +145,6 @@ fn content(
             bad("a count with a value or an expiry")
         }
         Some(Counts::Is(count)) => Ok(Content::counting(count)),
-        // An expiry of counts alone has no value. It has seen counts, or names the base of such an expiry.
-        counts if value.is_none() && until.is_some() && base.is_none() && counts.is_none() => {
-            bad("a delete with an expiry")
-        }
         counts => {
             let seen = match counts {
                 Some(Counts::Resets(seen)) => seen,

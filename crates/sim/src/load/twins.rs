@@ -2,7 +2,7 @@
 use super::{Clients, Mixed};
 use crate::twin::{GROUPS, NAMES, key};
 use bytes::Bytes;
-use turnbuckle_core::{Compute, Operation, PutOptions, Step, Transaction};
+use turnbuckle_core::{Compute, Expiry, Micros, Operation, PutOptions, Retimes, Step, Transaction};
 
 impl Clients {
     /// An operation on the twins of the client's keyspace.
@@ -26,8 +26,18 @@ impl Clients {
                     ..PutOptions::default()
                 };
                 let write = written.map(|key| Step::Put(key, value.clone(), None));
-                let add = added.map(|key| Step::Put(key, None, Some(Box::new(more.clone()))));
+                let add = added
+                    .clone()
+                    .map(|key| Step::Put(key, None, Some(Box::new(more.clone()))));
                 let mut steps: Vec<Step> = write.into_iter().chain(add).collect();
+                if self.random.percent(20) {
+                    let late = PutOptions {
+                        expiry: Some(Expiry::After(Micros::from_millis(3_600_000))),
+                        retimes: Some(Retimes::Any),
+                        ..PutOptions::default()
+                    };
+                    steps.extend(added.map(|key| Step::Put(key, None, Some(Box::new(late.clone())))));
+                }
                 let first = self.random.below(steps.len() as u64) as usize;
                 steps.swap(0, first);
                 if self.random.percent(30) {
