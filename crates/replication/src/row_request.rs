@@ -11,6 +11,8 @@ pub struct TakeBack {
     pub since: Hlc,
     /// Deletes up to this time may be forgotten at other replicas.
     pub forgettable: Hlc,
+    /// Values that expire later are not forgotten anywhere.
+    pub now: Hlc,
 }
 
 /// Why rows are sent.
@@ -39,8 +41,12 @@ pub struct RowRequest {
 impl RowRequest {
     /// Sends a peer, which lacks no other rows, what it has lost.
     pub fn give_back(since: Hlc) -> RowRequest {
-        let forgettable = Hlc::ZERO;
-        RowRequest::again(Purpose::Return(TakeBack { since, forgettable }))
+        let (forgettable, now) = (Hlc::ZERO, Hlc::ZERO);
+        RowRequest::again(Purpose::Return(TakeBack {
+            since,
+            forgettable,
+            now,
+        }))
     }
 
     /// A full copy for a peer.

@@ -141,6 +141,9 @@ fn may_be_forgotten<M: Meta>(purpose: Purpose, version: &Version<M>) -> bool {
         Purpose::Copy => false,
         Purpose::Return(lost) => version
             .gone_at()
-            .is_some_and(|gone_at| gone_at <= lost.forgettable),
+            // A site that is being filled does not know what it has reported, and takes every delete for one that may be forgotten. What has not expired is forgotten nowhere.
+            .is_some_and(|gone_at| {
+                gone_at <= lost.forgettable && (version.content.until().is_none() || gone_at <= lost.now)
+            }),
     }
 }
