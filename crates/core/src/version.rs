@@ -162,15 +162,15 @@ impl<M> Version<M> {
 }
 
 impl<M: Meta> Version<M> {
-    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register, or a count that it has reset.
-    pub fn removes(&self, other: &Version<M>) -> bool {
+    /// Whether this version has removed another one of its key: an older version of the register or, if it is gone at this time, a count that it has reset.
+    pub fn removes(&self, other: &Version<M>, now: Hlc) -> bool {
         if other.content.count().is_none() {
             return other.rank() < self.rank();
         }
         let mut seen = self.content.seen().iter();
-        let expires = self.gone_at().filter(|_| self.content.until().is_some());
+        let expired = self.gone_at().filter(|&gone_at| self.content.until().is_some() && gone_at <= now);
         seen.any(|seen| seen.replica == other.id.replica && other.id.at <= seen.at)
-            || expires.is_some_and(|expires| other.id.at < expires)
+            || expired.is_some_and(|expired| other.id.at < expired)
     }
 
     /// Checks a version from outside, where siblings are kept: its timestamp must be above everything that it depends on.

@@ -11,7 +11,7 @@ pub struct TakeBack {
     pub since: Hlc,
     /// Deletes up to this time may be forgotten at other replicas.
     pub forgettable: Hlc,
-    /// Values that expire later are not forgotten anywhere.
+    /// The time at which values have expired, to tell which counts they have reset.
     pub now: Hlc,
 }
 

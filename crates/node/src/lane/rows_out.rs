@@ -86,7 +86,7 @@ impl<M: Meta> RowsOut<M> {
             if let Some(deleted) = deleted
                 && chain
                     .iter()
-                    .any(|version| is_asked(self.purpose, replica, version.id) && deleted.removes(version))
+                    .any(|version| is_asked(self.purpose, replica, version.id) && removes(self.purpose, deleted, version))
             {
                 note_newest(&mut self.withheld, deleted.id);
             }
@@ -123,8 +123,17 @@ fn wants<M: Meta>(
     match purpose {
         Purpose::Copy => true,
         Purpose::Return(_) => {
-            is_asked(purpose, replica, version.id) && !deleted.is_some_and(|deleted| deleted.removes(version))
+            let is_removed = deleted.is_some_and(|deleted| removes(purpose, deleted, version));
+            is_asked(purpose, replica, version.id) && !is_removed
         }
+    }
+}
+
+/// Whether a delete has removed a version. A value that has not expired has removed no count.
+fn removes<M: Meta>(purpose: Purpose, deleted: &Version<M>, version: &Version<M>) -> bool {
+    match purpose {
+        Purpose::Copy => false,
+        Purpose::Return(lost) => deleted.removes(version, lost.now),
     }
 }
 
@@ -141,9 +150,6 @@ fn may_be_forgotten<M: Meta>(purpose: Purpose, version: &Version<M>) -> bool {
         Purpose::Copy => false,
         Purpose::Return(lost) => version
             .gone_at()
-            // A site that is being filled does not know what it has reported, and takes every delete for one that may be forgotten. What has not expired is forgotten nowhere.
-            .is_some_and(|gone_at| {
-                gone_at <= lost.forgettable && (version.content.until().is_none() || gone_at <= lost.now)
-            }),
+            .is_some_and(|gone_at| gone_at <= lost.forgettable),
     }
 }
