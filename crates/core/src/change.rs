@@ -194,7 +194,7 @@ impl NewContent {
                 let value = self.value.filter(|_| !has_expired);
                 // An expiry of counts alone is a write of its own: the version before it may be forgotten elsewhere.
                 let base = base.filter(|_| value.is_some());
-                let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_no_more(at));
+                let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_at_expiry(until, at));
                 Ok((
                     Content::register(value, until, base, resets),
                     returned.map_or(Changed::Made { existed }, Changed::Retimed),

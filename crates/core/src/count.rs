@@ -28,7 +28,7 @@
 //!
 //! - A delete resets in the same way. So the key has a value again if another site has added to it meanwhile.
 //! - A change of an expiry resets nothing. It names what the version before it has reset.
-//! - An expiry resets every count that was stamped before it, or before the write that names it, if that is later. Nobody writes anything at that time, and each reader finds the same.
+//! - An expiry resets every count that was stamped before it. Nobody writes anything at that time, and each reader finds the same. A change of the expiry to a time that has passed resets what it has seen, as a delete does.
 //! - Of two writes of the register, only the newer one resets.
 //! - If a value is no number, counts add nothing to it.
 //!
@@ -193,32 +193,27 @@ impl<'a, M: Meta> Shown<'a, M> {
             return register.cloned();
         }
         let seen = self.register.map_or(&[][..], |register| register.content.seen());
-        let over = self.over_at(now);
-        let left = self.newest().filter_map(|newest| newest.left(seen, over));
+        let expired = self.expired_at(now);
+        let left = self.newest().filter_map(|newest| newest.left(seen, expired));
         sum(register, left).map(Sum::written)
     }
 
     /// Whether there is a value, for a reader at this time.
     pub fn has_value(&self, now: Hlc) -> bool {
         let seen = self.register.map_or(&[][..], |register| register.content.seen());
-        let over = self.over_at(now);
+        let expired = self.expired_at(now);
         self.register
             .is_some_and(|register| register.content.at(now).is_some())
-            || self.newest().any(|newest| newest.left(seen, over).is_some())
+            || self.newest().any(|newest| newest.left(seen, expired).is_some())
     }
 
-    /// The time before which counts are reset, if the register has expired for a reader at this time: a value can expire before it was written.
-    fn over_at(&self, now: Hlc) -> Option<Hlc> {
-        let register = self.register.filter(|register| register.content.expired_at(now).is_some());
-        register?.gone_at()
-    }
 
     /// Whether the register is a delete or expires at some time, and all counts are reset then. So the key may be forgotten as if there were no counts ([`Version::gone_at`]).
     pub fn may_be_forgotten(&self) -> bool {
         let Some(register) = self.register.filter(|register| register.gone_at().is_some()) else {
             return false;
         };
-        let expired = register.gone_at().filter(|_| register.content.until().is_some());
+        let expired = register.content.until().map(Hlc::from_wall);
         let seen = register.content.seen();
         self.newest().all(|newest| newest.left(seen, expired).is_none())
     }
@@ -241,13 +236,12 @@ impl<'a, M: Meta> Shown<'a, M> {
             return self.register.map(Version::label);
         }
         let newest = self.versions().max_by_key(|version| version.id.stamp())?;
-        let register = self.register.filter(|register| register.content.until().is_some());
-        let over = register.and_then(Version::gone_at);
-        let goes_on = self.newest().any(|newest| over.is_some_and(|over| newest.at >= over));
+        let until = self.register.and_then(|register| register.content.until());
+        let goes_on = |until: &Micros| self.newest().any(|newest| newest.at >= Hlc::from_wall(*until));
         Some(Label {
             id: newest.id,
             base: None,
-            until: register.and_then(|register| register.content.until()).filter(|_| !goes_on),
+            until: until.filter(|until| !goes_on(until)),
         })
     }
 
@@ -265,7 +259,6 @@ impl<'a, M: Meta> Shown<'a, M> {
         Tally {
             value: content.and_then(|content| content.stored().cloned()),
             until: content.and_then(|content| content.until()),
-            written_at: self.register.map_or(Hlc::ZERO, |register| register.id.at),
             seen: content.map_or_else(Vec::new, |content| content.seen().to_vec()),
             counts: self.newest().collect(),
         }
@@ -339,17 +332,13 @@ fn whole(number: Decimal) -> Option<i64> {
 pub(crate) struct Tally {
     value: Option<Bytes>,
     until: Option<Micros>,
-    /// When the register was written.
-    written_at: Hlc,
     seen: Vec<SeenCount>,
     counts: Vec<Newest>,
 }
 
 impl Tally {
-    /// The time before which counts are reset, if the register has expired at this time.
     fn expired_at(&self, now: Hlc) -> Option<Hlc> {
-        let expired = self.until.map(Hlc::from_wall).filter(|&until| until <= now);
-        expired.map(|expired| expired.max(self.written_at))
+        self.until.map(Hlc::from_wall).filter(|&until| until <= now)
     }
 
     /// What the register says at this time.
@@ -377,23 +366,21 @@ impl Tally {
         self.until.filter(|_| self.expired_at(now).is_none())
     }
 
-    /// The same after a delete that was stamped then.
-    pub fn deleted(&self, at: Hlc) -> Tally {
-        self.with_register(None, None, self.resets_all(), at)
+    /// The same after a delete.
+    pub fn deleted(&self) -> Tally {
+        self.with_register(None, None, self.resets_all())
     }
 
-    /// The same after a write of the register that was stamped then.
+    /// The same after a write of the register.
     pub fn with_register(
         &self,
         value: Option<Bytes>,
         until: Option<Micros>,
         seen: Vec<SeenCount>,
-        at: Hlc,
     ) -> Tally {
         Tally {
             value,
             until,
-            written_at: at,
             seen,
             counts: self.counts.clone(),
         }
@@ -419,8 +406,11 @@ impl Tally {
         self.merged(self.counts.iter())
     }
 
-    /// What a change of the expiry names at this time: what is reset already.
-    pub fn resets_no_more(&self, now: Hlc) -> Vec<SeenCount> {
+    /// What a change of the expiry to `until` names at this time: what is reset already or, if `until` has passed, everything that was seen.
+    pub fn resets_at_expiry(&self, until: Option<Micros>, now: Hlc) -> Vec<SeenCount> {
+        if until.is_some_and(|until| Hlc::from_wall(until) <= now) {
+            return self.resets_all();
+        }
         let expired = self.expired_at(now);
         let is_reset = |newest: &&Newest| newest.left(&self.seen, expired).is_none();
         self.merged(self.counts.iter().filter(is_reset))

@@ -164,7 +164,7 @@ impl Net {
                 Some(Register::Until(before)) if !is_over(*before, now) => *before = until,
                 // What was added since then has an expiry now, and nothing else.
                 Some(Register::Value(..) | Register::Until(_) | Register::Delete) => {
-                    self.before = self.before.deleted(now);
+                    self.before = self.before.deleted();
                     self.register = Some(Register::Until(until));
                 }
             }
@@ -196,18 +196,18 @@ impl Net {
             None => None,
             Some(Register::Value(value, until)) => {
                 let resets = self.before.resets_all();
-                self.before = self.before.deleted(id.at);
+                self.before = self.before.deleted();
                 Some(Content::register(Some(value), until, None, resets))
             }
             Some(Register::Delete) => {
                 let resets = self.before.resets_all();
-                self.before = self.before.deleted(id.at);
+                self.before = self.before.deleted();
                 Some(Content::register(None, None, None, resets))
             }
             Some(Register::Until(until)) => {
                 let value = self.before.register(id.at).cloned();
-                let resets = self.before.resets_no_more(id.at);
-                self.before = self.before.with_register(value.clone(), until, resets.clone(), id.at);
+                let resets = self.before.resets_at_expiry(until, id.at);
+                self.before = self.before.with_register(value.clone(), until, resets.clone());
                 let base = self.base.filter(|_| value.is_some());
                 Some(Content::register(value, until, base, resets))
             }

@@ -168,7 +168,7 @@ impl<M: Meta> Version<M> {
             return other.rank() < self.rank();
         }
         let mut seen = self.content.seen().iter();
-        let expired = self.gone_at().filter(|&gone_at| self.content.until().is_some() && gone_at <= now);
+        let expired = self.content.expired_at(now);
         seen.any(|seen| seen.replica == other.id.replica && other.id.at <= seen.at)
             || expired.is_some_and(|expired| other.id.at < expired)
     }

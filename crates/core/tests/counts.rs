@@ -107,10 +107,7 @@ impl World {
     fn left(&self, site: usize) -> BTreeSet<Number> {
         let (register, counts) = self.versions(site);
         let seen = register.map(|register| self.known[&register.id.stamp()].seen.clone());
-        let expired = register.and_then(|register| {
-            let expired = register.content.expired_at(self.now())?;
-            Some(expired.max(register.id.at))
-        });
+        let expired = register.and_then(|register| register.content.expired_at(self.now()));
         let counts = counts
             .into_iter()
             .filter(|count| expired.is_none_or(|expired| count.id.at >= expired));
@@ -162,7 +159,10 @@ impl World {
         let made = make(chain.as_ref());
         assert_eq!(made, make(latest.as_ref()), "both stores write the same");
         let mut known = Known::default();
-        let (seen, left) = (self.seen(site, change.retimes.is_some()), self.left(site));
+        // An expiry that has passed is a delete.
+        let is_delete = change.expiry == Some(Expiry::At(Micros(1)));
+        let is_retime = change.retimes.is_some() && !is_delete;
+        let (seen, left) = (self.seen(site, is_retime), self.left(site));
         match &made {
             Ok((_, Changed::Computed(Computed::Number(sum)))) => {
                 let more = change.adds.as_ref().and_then(Compute::added).expect("it adds");

@@ -123,6 +123,8 @@ pub struct Judge {
     siblings: Option<siblings::Writes>,
     ledgers: ledgers::Ledgers,
     numbers: BTreeMap<Key, numbers::Number>,
+    /// Whether a power loss may have taken additions.
+    lost_additions: bool,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -217,6 +219,7 @@ impl Judge {
             siblings: None,
             ledgers: ledgers::Ledgers::default(),
             numbers: BTreeMap::new(),
+            lost_additions: false,
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),

@@ -38,7 +38,7 @@ impl Judge {
         };
         self.losses.entry(server).or_default().push(loss);
         self.last_loss = now;
-        self.excuse_numbers(server);
+        self.excuse_numbers(server, loss);
         for of_key in self.keys.values_mut() {
             if let Some(shown) = of_key.shown.get_mut(&server) {
                 shown.retain(|_, &mut at| at <= kept_until);

@@ -9,7 +9,7 @@
 //!
 //! An addition may be missing if a write, a delete or an expiry may have reset it: it was asked for before the write was answered, or before the value expired. Keys that nobody writes,
 //! deletes or expires have no such excuse. A power loss excuses what its replica had acknowledged since the last sync, also if other replicas had it: the replica then goes on from a sum
-//! without it. A lost directory excuses only what no other replica has shown.
+//! without it. And a write at another site may have seen that, and subtracts it. So what is wrong after a power loss is counted, and not judged. A lost directory excuses only what no other replica has shown.
 use super::{Excuse, Judge, Loss, Rule, Seen, Witness};
 use crate::number::{self, Says};
 use crate::{OperationId, Record};
@@ -105,7 +105,7 @@ impl Number {
     fn may_be_reset(&self, begun: Micros, clocks_lie: bool) -> bool {
         self.resets.values().any(|reset| {
             let sees = reset.answered.is_none_or(|(answered, _)| begun <= answered);
-            // A value may have expired before it was written: then it resets what it sees.
+            // An expiry that has passed resets what it sees.
             let expires = reset.until.is_some_and(|until| clocks_lie || begun <= until || sees);
             reset.resets_seen && sees || expires
         })
@@ -287,6 +287,10 @@ impl Judge {
             let excuse = Some(Excuse::Clock).filter(|_| claims.is_none());
             self.claims.count(excuse.or(claim));
         }
+        if !found.is_empty() && self.lost_additions {
+            // A write may have seen additions that were lost since: it subtracts them.
+            return self.answers.count(Some(Excuse::PowerLoss));
+        }
         if !found.is_empty() {
             for (rule, words) in found {
                 let words = format!(
@@ -382,7 +386,15 @@ impl Judge {
     }
 
     /// A replica lost power, or its directory.
-    pub(super) fn excuse_numbers(&mut self, server: ServerId) {
+    pub(super) fn excuse_numbers(&mut self, server: ServerId, loss: Loss) {
+        let is_lost = |addition: &Addition| match addition.state {
+            State::There { at, server: by } => by == server && at > loss.kept_until,
+            // It may have been made at this replica.
+            State::Open => true,
+            State::Never => false,
+        };
+        let mut all = self.numbers.values().flat_map(|number| number.additions.values());
+        self.lost_additions |= !loss.is_directory && all.any(is_lost);
         for number in self.numbers.values_mut() {
             number.has.remove(&server);
             number.shown.remove(&Witness::Replica(server));
@@ -404,7 +416,8 @@ impl Judge {
             Rule::NothingLost,
             &mut found,
         );
-        for (rule, words) in found {
+        let is_excused = self.lost_additions;
+        for (rule, words) in found.into_iter().filter(|_| !is_excused) {
             self.report(
                 rule,
                 format!("in the end site {site} has {key} as {says:?}: {words}"),
