@@ -209,7 +209,9 @@ impl<'a, M: Meta> Shown<'a, M> {
 
     /// The time before which counts are reset, if the register has expired for a reader at this time: a value can expire before it was written.
     fn over_at(&self, now: Hlc) -> Option<Hlc> {
-        let register = self.register.filter(|register| register.content.expired_at(now).is_some());
+        let register = self
+            .register
+            .filter(|register| register.content.expired_at(now).is_some());
         register?.gone_at()
     }
 
@@ -241,13 +243,19 @@ impl<'a, M: Meta> Shown<'a, M> {
             return self.register.map(Version::label);
         }
         let newest = self.versions().max_by_key(|version| version.id.stamp())?;
-        let register = self.register.filter(|register| register.content.until().is_some());
+        let register = self
+            .register
+            .filter(|register| register.content.until().is_some());
         let over = register.and_then(Version::gone_at);
-        let goes_on = self.newest().any(|newest| over.is_some_and(|over| newest.at >= over));
+        let goes_on = self
+            .newest()
+            .any(|newest| over.is_some_and(|over| newest.at >= over));
         Some(Label {
             id: newest.id,
             base: None,
-            until: register.and_then(|register| register.content.until()).filter(|_| !goes_on),
+            until: register
+                .and_then(|register| register.content.until())
+                .filter(|_| !goes_on),
         })
     }
 
@@ -294,7 +302,9 @@ impl Sum {
         match sum {
             None => Sum::Number(more),
             Some(Sum::Number(number)) => Sum::Number(added(number, more)),
-            Some(Sum::Text(text)) => decimal(&text).map_or(Sum::Text(text), |number| Sum::Number(added(number, more))),
+            Some(Sum::Text(text)) => {
+                decimal(&text).map_or(Sum::Text(text), |number| Sum::Number(added(number, more)))
+            }
         }
     }
 
@@ -327,7 +337,11 @@ fn sum(register: Option<&Bytes>, left: impl Iterator<Item = Decimal>) -> Option<
 
 /// The number, if it is an integer of 64 bits.
 fn whole(number: Decimal) -> Option<i64> {
-    let number = if number.scale() == 0 { number } else { number.normalize() };
+    let number = if number.scale() == 0 {
+        number
+    } else {
+        number.normalize()
+    };
     match number.scale() {
         0 => number.mantissa().try_into().ok(),
         _ => None,

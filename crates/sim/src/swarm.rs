@@ -3,7 +3,9 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value};
+use turnbuckle_core::{
+    Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value,
+};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.

@@ -141,7 +141,7 @@ impl World {
     }
 
     fn answered(&mut self, keyspace: &str, operation: Operation) -> Answered {
-        if let Some(failure) = descriptor(keyspace).refusal(keyspace, &operation) {
+        if let Some(failure) = descriptor(keyspace).refusal(keyspace, Default::default(), &operation) {
             return (Answer::Failed(failure), None);
         }
         let wanted = operation.wanted();
@@ -172,6 +172,7 @@ impl World {
             clock_bound: Micros(250),
             siblings: false,
             until: None,
+            decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
         };
         let answer = match operation {

@@ -77,7 +77,7 @@ fn printable(text: &[u8]) -> String {
         .collect()
 }
 
-/// The receipt of a reply, if it has one, in at most six lines.
+/// The receipt of a reply, if it has one, in at most seven lines.
 pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now_us: u64) -> Vec<String> {
     let (_, Some((claim, version))) = split_receipt(reply.clone()) else {
         return Vec::new();
@@ -137,6 +137,9 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"));
     if claim.siblings && !is_write && !lists_them {
         lines.push("there are values beside it that no write has replaced: SIBLINGS lists them".to_string());
+    }
+    if is_decided_at_site(reply) {
+        lines.push(DECIDED_AT_SITE.to_string());
     }
     if let Some(hidden) = hidden(reply) {
         lines.push(hidden);
@@ -281,6 +284,19 @@ fn written(version: &str, now_us: u64) -> String {
         Some(time) => format!(", written at {site} {time} ago"),
         None => String::new(),
     }
+}
+
+const DECIDED_AT_SITE: &str = "conditional: decided at this site alone; a write at another site may win";
+
+/// Whether a receipt says that one site has decided alone.
+fn is_decided_at_site(reply: &Value) -> bool {
+    let Value::Attribute(fields, _) = reply else {
+        return false;
+    };
+    let is = |value: &Value, known: &str| matches!(value, Value::Bulk(text) | Value::Simple(text) if *text == known);
+    fields
+        .iter()
+        .any(|(name, value)| is(name, "conditional") && is(value, "site"))
 }
 
 /// A line about the versions that a causal keyspace has and does not show yet.
