@@ -15,7 +15,8 @@
 //!    the log itself cannot be written, reads that wait behind it are refused with another text, and that breaks no rule.
 //!
 //! 7. **A condition is as its answer says.** An answer says that a condition held, or that it did not. It must not itself show the
-//!    opposite.
+//!    opposite. If one replica decides alone, its receipt says so, and it decides on no less than what it had acknowledged itself before the put was asked for. So of two puts that
+//!    both want the key to have no value, only the first is carried out, unless the value was deleted or has expired.
 //!
 //! 8. **Transactions are whole, and what is computed is exact.** See `ledgers.rs`.
 //!
@@ -142,6 +143,8 @@ pub struct Judge {
     claims: Judged,
     /// Reads of values that expire.
     expiries: Judged,
+    /// Whether one site decides conditions. Then its receipts say so.
+    decides_at_site: bool,
     /// Whether values may expire.
     judges_expiry: bool,
     /// The newest time that each session was shown, at levels with session guarantees, each with the judge's number of the answer that showed it.
@@ -189,6 +192,8 @@ struct Seen {
     is_answer: bool,
     /// Whether the receipt says that there are siblings.
     has_siblings: bool,
+    /// Whether its replica has decided by what it shows, as the receipt says.
+    is_decided_at_site: bool,
 }
 
 /// An answer that is judged once the version of its value is known.
@@ -228,6 +233,7 @@ impl Judge {
             answers: Judged::default(),
             claims: Judged::default(),
             expiries: Judged::default(),
+            decides_at_site: false,
             judges_expiry: false,
             times_seen: BTreeMap::new(),
             clock_bound: Micros(0),
@@ -247,6 +253,12 @@ impl Judge {
     /// Values may expire, or not. `clock_bound`: how far an honest clock may be from true time.
     pub(crate) fn with_expiry(mut self, takes_expiry: bool, clock_bound: Micros) -> Judge {
         (self.judges_expiry, self.clock_bound) = (takes_expiry, clock_bound);
+        self
+    }
+
+    /// One site decides conditions, or all sites do together.
+    pub(crate) fn deciding_at_site(mut self, decides_at_site: bool) -> Judge {
+        self.decides_at_site = decides_at_site;
         self
     }
 
@@ -393,6 +405,7 @@ impl Judge {
             return;
         }
         if let Some(receipt) = receipt {
+            self.check_decided(id, record, receipt);
             self.note_time_seen(record, answer, receipt);
         }
         match (&record.operation, answer, receipt) {
@@ -408,7 +421,10 @@ impl Judge {
             }
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
                 self.check_condition(id, record, true, *existed, None);
+                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                self.found_nothing(&seen, record);
                 self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
+                self.found_value(&seen, record, receipt.rank());
             }
             (Operation::Put { key, value, .. }, Answer::Failed(failure), _) if failure.is_definite() => {
                 self.refused(id, key, value.as_ref());
@@ -562,6 +578,7 @@ impl Judge {
             ahead: None,
             is_answer: true,
             has_siblings: receipt.siblings,
+            is_decided_at_site: receipt.decided_at_site,
         }
     }
 

@@ -26,8 +26,8 @@ use std::{
     str::FromStr,
 };
 use turnbuckle_core::{
-    Answer, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session, SiteId,
-    Topology, Vector, VersionId, Wanted,
+    Answer, Condition, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session,
+    SiteId, Topology, Vector, VersionId, Wanted,
 };
 use turnbuckle_document::number as within;
 use turnbuckle_node::NodeId;
@@ -164,6 +164,9 @@ pub struct Mixed {
     /// The percentage of writes that only change when a value expires. Only for protocols that take that.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub retimes: u64,
+    /// The percentage of writes that have a condition, or that ask for the value before. Only for protocols that take such puts.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub conditions: u64,
     /// The percentage of operations on one key, which all clients share.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub hot: u64,
@@ -207,6 +210,7 @@ impl Default for Mixed {
             fresh: 0,
             expires: 0,
             retimes: 0,
+            conditions: 0,
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
@@ -765,7 +769,7 @@ impl Clients {
             let options = PutOptions {
                 replaces: context,
                 expiry: expires.then(|| self.expiry(now)),
-                ..PutOptions::default()
+                ..self.condition(mixed, value.is_none())
             };
             return Operation::put(key, value).with(options).at(write);
         }
@@ -800,6 +804,24 @@ impl Clients {
             3 => Expiry::At(now + soon),
             4 => Expiry::After(Micros(self.random.of(1..=2_000))),
             _ => Expiry::After(soon),
+        }
+    }
+
+    /// What a put wants of the value before, if anything: `NX`, `XX` or `GET`, or both a condition and `GET`; of a delete, `GETDEL`.
+    fn condition(&mut self, mixed: Mixed, is_delete: bool) -> PutOptions {
+        if mixed.conditions == 0 || !self.random.percent(mixed.conditions) {
+            return PutOptions::default();
+        }
+        let condition = match self.random.below(5) {
+            _ if is_delete => None,
+            0 => None,
+            1 | 2 => Some(Condition::Present),
+            _ => Some(Condition::Absent),
+        };
+        PutOptions {
+            condition,
+            returns_previous: condition.is_none() || self.random.percent(40),
+            ..PutOptions::default()
         }
     }
 

@@ -4,7 +4,7 @@ use crate::{
     scenario::random_of,
 };
 use turnbuckle_core::{
-    Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value,
+    Conditional, Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value,
 };
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
@@ -148,6 +148,14 @@ impl Draw {
             // Not from the draws of everything else.
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x7477_696E);
             mixed.twins = *random.pick(&[0, 0, 20, 60]);
+        }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.decides_at_site
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x636F_6E64);
+            mixed.conditions = *random.pick(&[0, 0, 30, 70]);
+            self.world.conditional = Conditional::Site;
         }
         if protocol.replication == Replication::Consensus {
             self.elects = true;
