@@ -423,8 +423,9 @@ impl Judge {
                 self.check_condition(id, record, true, *existed, None);
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
                 self.found_nothing(&seen, record);
+                let needs = self.needs(&seen);
                 self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
-                self.found_value(&seen, record, receipt.rank());
+                self.found_value(seen, needs, record, receipt.rank());
             }
             (Operation::Put { key, value, .. }, Answer::Failed(failure), _) if failure.is_definite() => {
                 self.refused(id, key, value.as_ref());
@@ -593,7 +594,11 @@ impl Judge {
         receipt: &Receipt,
         at: Micros,
     ) {
-        let seen = self.seen(id, record, 0, key, receipt.server, receipt, at);
+        // What it was decided on is judged apart: this replica has now acknowledged the write itself, too.
+        let seen = Seen {
+            is_decided_at_site: false,
+            ..self.seen(id, record, 0, key, receipt.server, receipt, at)
+        };
         self.close(id, key);
         match (value, existed, receipt.rank()) {
             (None, false, _) if record.replaced_nothing() => {}

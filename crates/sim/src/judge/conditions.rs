@@ -1,5 +1,5 @@
 //! Puts with options: what their answers say of the key, beside whether the put was carried out.
-use super::{Judge, Rule, Seen, Shown};
+use super::{Judge, Needs, Rule, Seen, Shown};
 use crate::{OperationId, Record};
 use turnbuckle_core::{Answer, Change, Condition, Operation, Rank, Receipt};
 
@@ -64,10 +64,10 @@ impl Judge {
         }
     }
 
-    /// A put that wanted the key to have a value, and was carried out as this version, has seen a value.
-    pub(super) fn found_value(&mut self, seen: &Seen, record: &Record, version: Option<Rank>) {
+    /// A put that wanted the key to have a value, and was carried out as this version, has seen a value. `needs`: what it had to see.
+    pub(super) fn found_value(&mut self, seen: Seen, needs: Needs, record: &Record, version: Option<Rank>) {
         if let (Some(Condition::Present), Some(version)) = (condition_of(record), version) {
-            self.look(seen.clone(), Shown::ValueBelow(version));
+            self.judge(seen, needs, Shown::ValueBelow(version));
         }
     }
 
@@ -129,7 +129,8 @@ impl Judge {
     }
 }
 
-fn condition_of(record: &Record) -> Option<Condition> {
+/// The condition of a put.
+pub(super) fn condition_of(record: &Record) -> Option<Condition> {
     match &record.operation {
         Operation::Put { options, .. } => options.as_ref()?.condition,
         _ => None,

@@ -16,11 +16,11 @@
 //!
 //! An expired version is a version like any other for all other rules: what was acknowledged is not lost, and nothing older is shown. Once it may have been
 //! forgotten, it is a delete that may have been forgotten.
-use super::{Excuse, Judge, Rule, Seen, Witness};
+use super::{Excuse, Judge, Rule, Seen, Witness, conditions::condition_of};
 use crate::Record;
 use bytes::Bytes;
 use turnbuckle_core::{
-    Answer, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Rank, Receipt,
+    Answer, Condition, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Rank, Receipt,
 };
 
 impl Judge {
@@ -80,6 +80,12 @@ impl Judge {
             (Operation::Get { key, .. }, Answer::Value(None)) => is_early(key),
             (Operation::Put { key, value: None, .. }, Answer::Written { existed: false }) => is_early(key),
             (Operation::Put { key, .. }, Answer::Unmet(unmet)) => !unmet.has_value && is_early(key),
+            (Operation::Put { key, .. }, Answer::Replaced(None)) => is_early(key),
+            (Operation::Put { key, .. }, Answer::Written { .. })
+                if condition_of(record) == Some(Condition::Absent) =>
+            {
+                is_early(key)
+            }
             (Operation::ReadMany { keys, .. }, Answer::Values(values)) => {
                 let nothing = keys.iter().zip(values).filter(|(_, value)| value.is_none());
                 nothing.into_iter().any(|(key, _)| is_early(key))
