@@ -26,6 +26,8 @@
 //!
 //! 11. **A transaction is seen as a whole, or not at all.** See `twins.rs`.
 //!
+//! 12. **What one site computes from the value before is neither lost nor made up.** See `texts.rs`.
+//!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
 //! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
@@ -98,6 +100,7 @@ mod rule;
 mod siblings;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod twins;
 mod values;
 pub use count::{Excuse, Judged};
@@ -124,6 +127,7 @@ pub struct Judge {
     siblings: Option<siblings::Writes>,
     ledgers: ledgers::Ledgers,
     numbers: BTreeMap<Key, numbers::Number>,
+    texts: BTreeMap<Key, texts::Text>,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -222,6 +226,7 @@ impl Judge {
             siblings: None,
             ledgers: ledgers::Ledgers::default(),
             numbers: BTreeMap::new(),
+            texts: BTreeMap::new(),
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
@@ -329,6 +334,7 @@ impl Judge {
             return;
         }
         let is_apart = self.asked_of_number(id, operation, now)
+            || self.asked_of_text(operation, now)
             || self.asked_of_twins(operation)
             || self.asked_of_ledger(operation);
         if is_apart {
@@ -398,14 +404,17 @@ impl Judge {
             );
             self.report(Rule::TrueReceipts, words);
         }
+        if let Some(receipt) = receipt {
+            self.check_decided(id, record, receipt);
+        }
         let is_apart = self.answered_of_number(id, record)
+            || self.answered_of_text(id, record)
             || self.answered_of_twins(id, record)
             || self.answered_of_ledger(id, record);
         if is_apart {
             return;
         }
         if let Some(receipt) = receipt {
-            self.check_decided(id, record, receipt);
             self.note_time_seen(record, answer, receipt);
         }
         match (&record.operation, answer, receipt) {

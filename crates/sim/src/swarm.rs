@@ -155,6 +155,7 @@ impl Draw {
             // Not from the draws of everything else.
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x636F_6E64);
             mixed.conditions = *random.pick(&[0, 0, 30, 70]);
+            mixed.texts = *random.pick(&[0, 0, 20, 40]);
             self.world.conditional = Conditional::Site;
         }
         if protocol.replication == Replication::Consensus {

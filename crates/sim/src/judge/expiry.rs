@@ -28,6 +28,7 @@ impl Judge {
     pub(crate) fn may_expire(&self, key: &Key) -> bool {
         let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
         self.number_may_expire(key)
+            || self.text_may_expire(key)
             || of_key.is_some_and(|of_key| {
                 !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
             })
@@ -57,7 +58,11 @@ impl Judge {
     pub(crate) fn expire_until(&self, now: Micros, within: Micros) -> Option<Micros> {
         let all = self.keys.values().flat_map(|of_key| of_key.until.values());
         let soon = all.flatten().filter(|&&until| until <= now + within);
-        soon.max().copied().max(self.numbers_expire_until(now, within))
+        let of_texts = self.texts_expire_until(now + within);
+        soon.max()
+            .copied()
+            .max(self.numbers_expire_until(now, within))
+            .max(of_texts)
     }
 
     /// Whether an answer shows nothing and may do so only if some clock is ahead of true time: a value of the key expires later than now.
