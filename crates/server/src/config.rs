@@ -156,6 +156,17 @@ pub struct KeyspaceEntry {
     pub db: Option<u16>,
 }
 
+impl KeyspaceEntry {
+    /// Where conditional writes are decided: `exact` for all sites together, at one `site`, or nowhere (`refuse`).
+    pub fn decides(&self) -> &'static str {
+        match (self.protocol.descriptor().takes_conditions, self.conditional) {
+            (true, _) => "exact",
+            (false, Conditional::Site) => "site",
+            (false, Conditional::Refuse) => "refuse",
+        }
+    }
+}
+
 impl ClusterConfig {
     /// Reads and checks a file.
     ///
