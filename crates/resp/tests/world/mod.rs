@@ -387,7 +387,7 @@ impl Backend for World {
 
     fn refusal(&self, door: DoorId, operation: &Operation) -> Option<Failure> {
         let keyspace = &self.doors[&door].keyspace;
-        descriptor(keyspace).refusal(keyspace, operation)
+        descriptor(keyspace).refusal(keyspace, Default::default(), operation)
     }
 
     fn transactions(&self, door: DoorId) -> Transactions {

@@ -368,6 +368,16 @@ mod tests {
     }
 
     #[test]
+    fn a_write_says_that_one_site_has_decided() {
+        let reply = with_receipt(vec![(bulk("conditional"), bulk("site"))]);
+        let said = |reply: &Value, command| words(reply, command).contains(&DECIDED_AT_SITE.to_string());
+        assert!(said(&reply, "set"));
+        let other = with_receipt(vec![(bulk("conditional"), bulk("majority"))]);
+        assert!(!said(&other, "set"));
+        assert!(!said(&with_receipt(Vec::new()), "set"));
+    }
+
+    #[test]
     fn a_read_says_which_version_and_how_fresh_it_is() {
         let reply = with_receipt(vec![(bulk("staleness_us"), Value::Integer(121_400))]);
         assert_eq!(
