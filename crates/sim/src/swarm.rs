@@ -4,7 +4,8 @@ use crate::{
     scenario::random_of,
 };
 use turnbuckle_core::{
-    Conditional, Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value,
+    Conditional, Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions,
+    Value,
 };
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 

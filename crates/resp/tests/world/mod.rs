@@ -93,6 +93,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         },
         takes_expiry: keyspace == ORDERED,
         keeps_siblings: keyspace == "quorum",
+        ..Descriptor::of(Replication::Streams)
     }
 }
 
