@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Expiry, Failure, Hlc, Key,
-    KeyspaceLevels, Level, Levels, Lifetime, Micros, Operation, PutOptions, Receipt, Replication, Route,
+    KeyspaceLevels, Level, Levels, Lifetime, Micros, Operation, PutOptions, Receipt, Replication, Route, Transactions,
     ServerId, Siblings, SiteId, Step, TokenHeader, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
