@@ -1,11 +1,12 @@
 use crate::count::{Sum, Tally};
 use crate::{
-    Answer, Compute, Computed, Content, Expiry, Hlc, Meta, Micros, NotComputed, PlainResponse, PutOptions,
-    ReplicaId, Retimes, Shown, Unmet, VersionId,
+    Answer, Compute, Computed, Condition, Content, Expiry, Hlc, Meta, Micros, NotComputed, PlainResponse,
+    PutOptions, ReplicaId, Retimes, Shown, Unmet, VersionId,
 };
 use bytes::Bytes;
 
-/// What a put asks for, in protocols that take no conditions: a value, a delete, a change of when the existing value expires, or an addition to a number.
+/// What a put asks for: a value, a delete, a change of when the existing value expires, an addition to a number, or a value that is computed from the one
+/// before it. The replica that carries it out decides what is written by what it shows of the key.
 ///
 /// ```text
 ///   Change --of(before, now)--> NewContent --stamped(id)--> Content        Changed -> the client
@@ -13,16 +14,20 @@ use bytes::Bytes;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// The new value. `None` to delete, to keep the value and change its expiry, or to add to it.
+    /// The new value. `None` to delete, to keep the value and change its expiry, to add to it, or to compute it.
     pub value: Option<Bytes>,
     /// When the value expires.
     pub expiry: Option<Expiry>,
     /// Whether only the expiry changes: see [`PutOptions::retimes`].
     pub retimes: Option<Retimes>,
-    /// Whether a change of the expiry returns the value.
+    /// Whether the answer contains the value before. That of a change of the expiry is the value itself.
     pub returns_value: bool,
     /// What is added to the number that is the value. It is one that adds ([`Compute::added`]).
     pub adds: Option<Compute>,
+    /// What must be true of the key. If it is not, nothing is written.
+    pub condition: Option<Condition>,
+    /// How the new value is computed from the whole value before it. It is a value as that of a put, and expires when the one before it would have.
+    pub rewrites: Option<Compute>,
 }
 
 /// What is written, before it is stamped.
@@ -41,6 +46,21 @@ pub struct NewContent {
     adds: Option<Compute>,
     /// What was seen of counts. `None`: there were none, and the new version is no count.
     tally: Option<Box<Tally>>,
+    /// What depends on the value before. It is decided once more at the stamp: by then that value may have expired.
+    decides: Option<Box<Decides>>,
+}
+
+/// What a write decides by the value before it.
+#[derive(Debug, Clone)]
+pub(crate) struct Decides {
+    condition: Option<Condition>,
+    returns_value: bool,
+    rewrites: Option<Compute>,
+    is_delete: bool,
+    /// The newest version that is shown, and whether it is a delete.
+    newest: Option<(VersionId, bool)>,
+    /// When it was decided first.
+    now: Hlc,
 }
 
 /// What became of a change.
@@ -53,11 +73,13 @@ pub enum Changed {
     },
     /// The expiry of this value was changed, and the put asked for the value.
     Retimed(Bytes),
-    /// The expiry was not changed: there is no value, or the change was none of those that were asked for.
+    /// It was made, and asked for the value before it: that value. A delete that finds none has written nothing.
+    Replaced(Option<Bytes>),
+    /// Nothing was written: the condition does not hold, or the expiry was not changed, because there is no value, or because the change was none of those that were asked for.
     Unmet(Box<Unmet>),
-    /// It was added to the number, and this is the sum.
+    /// It was added to the number, and this is the sum; or the value was computed.
     Computed(Computed),
-    /// Nothing was added, for this reason.
+    /// Nothing was added or computed, for this reason.
     NotComputed(NotComputed),
 }
 
@@ -72,14 +94,29 @@ impl From<Option<Bytes>> for Change {
 }
 
 impl Change {
-    /// What a put asks for. Options that such protocols do not take were refused before.
+    /// What a put asks for, where numbers are counts. Options that a protocol does not take were refused before.
     pub fn new(value: Option<Bytes>, options: Option<&PutOptions>) -> Change {
+        let mut change = Change::whole(value, options);
+        if change
+            .rewrites
+            .as_ref()
+            .is_some_and(|compute| compute.added().is_some())
+        {
+            change.adds = change.rewrites.take();
+        }
+        change
+    }
+
+    /// What a put asks for, where a number is a value like any other.
+    pub fn whole(value: Option<Bytes>, options: Option<&PutOptions>) -> Change {
         Change {
             value,
             expiry: options.and_then(|options| options.expiry),
             retimes: options.and_then(|options| options.retimes),
             returns_value: options.is_some_and(|options| options.returns_previous),
-            adds: options.and_then(|options| options.computes.clone()),
+            adds: None,
+            condition: options.and_then(|options| options.condition),
+            rewrites: options.and_then(|options| options.computes.clone()),
         }
     }
 
@@ -89,7 +126,8 @@ impl Change {
             expiry: self.expiry,
             retimes: self.retimes,
             returns_previous: self.returns_value,
-            computes: self.adds.clone(),
+            computes: self.adds.clone().or_else(|| self.rewrites.clone()),
+            condition: self.condition,
             ..PutOptions::default()
         };
         (options != PutOptions::default()).then(|| Box::new(options))
@@ -97,28 +135,39 @@ impl Change {
 
     /// Whether it is a delete.
     pub fn is_delete(&self) -> bool {
-        self.value.is_none() && self.retimes.is_none() && self.adds.is_none()
+        self.value.is_none() && self.retimes.is_none() && self.adds.is_none() && self.rewrites.is_none()
+    }
+
+    /// Whether the replica that carries it out decides by the value before it: by a condition, because the answer contains that value, or because it computes
+    /// with it. Additions to numbers do not: they are added up, whatever replicas they are made at.
+    pub fn decides(&self) -> bool {
+        self.condition.is_some() || self.returns_value && self.retimes.is_none() || self.rewrites.is_some()
     }
 
     /// Whether its outcome tells the client of the version before it. The answer to a delete tells whether there was a value, a value that keeps an expiry
-    /// tells when the one before it would have expired, a change of an expiry tells both, and a sum tells the number before it.
+    /// tells when the one before it would have expired, a change of an expiry tells both, a sum tells the number before it, and so do a condition, and a value that is returned or computed.
     pub fn reads(&self) -> bool {
-        self.value.is_none() || self.expiry == Some(Expiry::Kept)
+        self.value.is_none() || self.expiry == Some(Expiry::Kept) || self.decides()
     }
 
     /// Whether the write depends on the version before it: its outcome tells the client of that version, as if the client had read it ([`Change::reads`]). At
-    /// level `eventual` only a change of an expiry and an addition do. They contain the value of the version before them, or what this replica had added before, and must not be shown without what that depends on.
+    /// level `eventual` only a change of an expiry, an addition and a value that is computed do. They contain the value of the version before them, or what this replica had added before, and must not be shown without what that depends on.
     pub fn depends_on_before(&self, eventual: bool) -> bool {
-        self.retimes.is_some() || self.adds.is_some() || self.reads() && !eventual
+        let contains_it = self.retimes.is_some() || self.adds.is_some() || self.rewrites.is_some();
+        contains_it || self.reads() && !eventual
     }
 
     /// What is to be written by a replica at time `now`, where `before` is what is shown of the key.
     ///
     /// # Errors
-    /// If nothing is to be written, because a delete or a change of an expiry finds no value: the answer.
+    /// If nothing is to be written, because a delete or a change of an expiry finds no value, the condition does not hold, or no value is computed: the answer.
     pub fn of<M: Meta>(&self, before: &Shown<'_, M>, now: Hlc) -> Result<NewContent, Changed> {
         let existed = before.has_value(now);
-        if self.value.is_none() && self.adds.is_none() && !existed {
+        let decides = self.decides().then(|| self.deciding(before, now));
+        if let Some(decides) = &decides {
+            decides.decide(before.value(now))?;
+        }
+        if self.value.is_none() && self.adds.is_none() && self.rewrites.is_none() && !existed {
             return Err(match self.retimes {
                 None => Changed::Made { existed: false },
                 Some(_) => Changed::Unmet(Box::new(Unmet {
@@ -142,12 +191,65 @@ impl Change {
             returned: (self.retimes.is_some() && self.returns_value)
                 .then(|| before.value(now))
                 .flatten(),
-            tally: match self.adds {
-                Some(_) => Some(Box::new(before.to_tally())),
-                None => before.tally(),
+            tally: match self.adds.is_some() || decides.is_some() {
+                true => Some(Box::new(before.to_tally())),
+                false => before.tally(),
             },
             adds: self.adds.clone(),
+            decides: decides.map(Box::new),
         })
+    }
+
+    fn deciding<M: Meta>(&self, before: &Shown<'_, M>, now: Hlc) -> Decides {
+        let is_delete = |register: &crate::Version<M>| register.content.is_delete();
+        let newest = before.label().map(|label| {
+            let register = before.register().filter(|register| register.id == label.id);
+            (label.id, register.is_some_and(is_delete))
+        });
+        self.deciding_at(newest, now)
+    }
+
+    /// What is decided at this time, where this is the newest version that is shown, and whether it is a delete.
+    pub(crate) fn deciding_at(&self, newest: Option<(VersionId, bool)>, now: Hlc) -> Decides {
+        Decides {
+            condition: self.condition,
+            returns_value: self.returns_value,
+            rewrites: self.rewrites.clone(),
+            is_delete: self.is_delete(),
+            newest,
+            now,
+        }
+    }
+}
+
+impl Decides {
+    /// What is to be written if this is the value before, or none: the computed value, and what its client is told.
+    ///
+    /// # Errors
+    /// If nothing is to be written: the answer.
+    pub fn decide(&self, before: Option<Bytes>) -> Result<Option<(Bytes, Computed)>, Changed> {
+        let has_value = before.is_some();
+        // If a value has expired, its version is none of which a condition may be: a client that names it has seen the value.
+        let newest = self.newest.filter(|(_, is_delete)| has_value || *is_delete);
+        let is_met = |condition: Condition| condition.holds(has_value, newest.map(|(id, _)| id));
+        if !self.condition.is_none_or(is_met) {
+            let value = before.filter(|_| self.returns_value);
+            return Err(Changed::Unmet(Box::new(Unmet { has_value, value })));
+        }
+        if self.is_delete && !has_value {
+            return Err(match self.returns_value {
+                true => Changed::Replaced(None),
+                false => Changed::Made { existed: false },
+            });
+        }
+        let Some(compute) = &self.rewrites else {
+            return Ok(None);
+        };
+        let (value, computed) = compute.apply(before.as_ref()).map_err(Changed::NotComputed)?;
+        match compute.puts() {
+            true => Ok(Some((value, computed))),
+            false => Err(Changed::Computed(computed)),
+        }
     }
 }
 
@@ -168,16 +270,28 @@ impl NewContent {
         if let Some(adds) = &self.adds {
             return self.added(adds, id).map_err(Changed::NotComputed);
         }
-        let (at, existed) = (id.at, self.existed);
-        let deadline = |expiry: Expiry| expiry.deadline(at.wall(), self.previous);
-        let until = self
-            .expiry
-            .and_then(deadline)
-            .map(|until| until.min(Content::LATEST));
+        let (at, mut existed) = (id.at, self.existed);
+        let (mut value, mut expiry, mut previous) = (self.value, self.expiry, self.previous);
+        let mut told = None;
+        if let (Some(decides), Some(tally)) = (&self.decides, &self.tally) {
+            let seen = at.max(decides.now);
+            let before = tally.value(seen);
+            let computed = decides.decide(before.clone())?;
+            existed = before.is_some();
+            previous = previous.filter(|&until| Hlc::from_wall(until) > seen);
+            if let Some((computed, of_it)) = computed {
+                (value, expiry) = (Some(computed), Some(Expiry::Kept));
+                told = Some(Changed::Computed(of_it));
+            } else if decides.returns_value && self.retimes.is_none() {
+                told = Some(Changed::Replaced(before));
+            }
+        }
+        let deadline = |expiry: Expiry| expiry.deadline(at.wall(), previous);
+        let until = expiry.and_then(deadline).map(|until| until.min(Content::LATEST));
         let Some((retimes, base)) = self.retimes else {
             let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_all());
-            let content = Content::register(self.value, until, None, resets);
-            return Ok((content, Changed::Made { existed }));
+            let content = Content::register(value, until, None, resets);
+            return Ok((content, told.unwrap_or(Changed::Made { existed })));
         };
         let has_expired = self
             .previous
@@ -191,10 +305,12 @@ impl NewContent {
         let returned = returned.filter(|_| has_value);
         match has_value && is_above && retimes.holds(self.previous.filter(|_| !has_expired), until) {
             true => {
-                let value = self.value.filter(|_| !has_expired);
+                let value = value.filter(|_| !has_expired);
                 // An expiry of counts alone is a write of its own: the version before it may be forgotten elsewhere.
                 let base = base.filter(|_| value.is_some());
-                let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_at_expiry(until, at));
+                let resets = self
+                    .tally
+                    .map_or_else(Vec::new, |tally| tally.resets_at_expiry(until, at));
                 Ok((
                     Content::register(value, until, base, resets),
                     returned.map_or(Changed::Made { existed }, Changed::Retimed),
@@ -224,6 +340,7 @@ impl From<Changed> for Answer {
         match changed {
             Changed::Made { existed } => Answer::Written { existed },
             Changed::Retimed(value) => Answer::Replaced(Some(value)),
+            Changed::Replaced(value) => Answer::Replaced(value),
             Changed::Unmet(unmet) => Answer::Unmet(unmet),
             Changed::Computed(computed) => Answer::Computed(computed),
             Changed::NotComputed(why) => Answer::NotComputed(why),
@@ -236,6 +353,7 @@ impl From<Changed> for PlainResponse {
         match changed {
             Changed::Made { existed } => PlainResponse::Written { existed },
             Changed::Retimed(value) => PlainResponse::Replaced(Some(value)),
+            Changed::Replaced(value) => PlainResponse::Replaced(value),
             Changed::Unmet(unmet) => PlainResponse::Unmet(unmet),
             Changed::Computed(computed) => PlainResponse::Computed(computed),
             Changed::NotComputed(why) => PlainResponse::NotComputed(why),
@@ -349,5 +467,205 @@ mod tests {
             let really: Vec<Retimes> = Retimes::ALL.into_iter().filter(of).collect();
             assert_eq!(really, made, "{before:?} to {to:?}");
         }
+    }
+    fn put(value: Option<&'static str>, options: PutOptions) -> Change {
+        let value = value.map(|value| Bytes::from_static(value.as_bytes()));
+        Change::new(value, Some(&options))
+    }
+
+    fn text(value: &str) -> Bytes {
+        Bytes::copy_from_slice(value.as_bytes())
+    }
+
+    /// What a change writes at [`STAMP`], and its answer, over a value that expires at this time.
+    fn carried_out(change: &Change, before: Option<&Version<()>>) -> (Option<Content>, Changed) {
+        let before = before.cloned().map(Chain::new);
+        let new = change.of(&Shown::all(before.as_ref()), Hlc::from_wall(Micros(900)));
+        match new.and_then(|new| new.stamped(id(1_000))) {
+            Ok((content, changed)) => (Some(content), changed),
+            Err(changed) => (None, changed),
+        }
+    }
+
+    fn unmet(value: Option<&str>) -> Changed {
+        Changed::Unmet(Box::new(Unmet {
+            has_value: value.is_some(),
+            value: None,
+        }))
+    }
+
+    #[test]
+    fn a_condition_is_decided_by_what_is_shown() {
+        let only_if = |condition| {
+            let options = PutOptions {
+                condition: Some(condition),
+                ..PutOptions::default()
+            };
+            put(Some("new"), options)
+        };
+        let (nothing, there) = (None, Some(version(None)));
+        let delete = Some(Version {
+            content: Content::DELETE,
+            ..version(None)
+        });
+        let (absent, present) = (only_if(Condition::Absent), only_if(Condition::Present));
+        let newest = only_if(Condition::Version(id(500)));
+        for (change, before, expected) in [
+            (&absent, &nothing, Ok(false)),
+            (&absent, &delete, Ok(false)),
+            (&absent, &there, Err(Some("v"))),
+            (&present, &nothing, Err(None)),
+            (&present, &delete, Err(None)),
+            (&present, &there, Ok(true)),
+            (&newest, &nothing, Err(None)),
+            (&newest, &delete, Ok(false)),
+            (&newest, &there, Ok(true)),
+        ] {
+            assert!(change.decides() && change.reads() && !change.depends_on_before(true));
+            let (content, changed) = carried_out(change, before.as_ref());
+            match expected {
+                Ok(existed) => {
+                    assert_eq!(changed, Changed::Made { existed });
+                    let content = content.expect("it holds");
+                    assert_eq!(content.stored(), Some(&text("new")));
+                }
+                Err(value) => assert_eq!((content, changed), (None, unmet(value))),
+            }
+        }
+    }
+
+    /// At 900 the value is there, and at the stamp, 1000, it is not.
+    #[test]
+    fn what_expires_before_the_stamp_is_not_there() {
+        let between = Some(version(Some(950)));
+        let options = PutOptions {
+            condition: Some(Condition::Present),
+            ..PutOptions::default()
+        };
+        let present = put(Some("new"), options.clone());
+        assert_eq!(carried_out(&present, between.as_ref()), (None, unmet(None)));
+        let kept = put(
+            Some("new"),
+            PutOptions {
+                expiry: Some(Expiry::Kept),
+                ..options
+            },
+        );
+        let later = carried_out(&kept, Some(&version(Some(2_000))))
+            .0
+            .expect("it is there");
+        assert_eq!(later.until(), Some(Micros(2_000)));
+        let gets = PutOptions {
+            returns_previous: true,
+            ..PutOptions::default()
+        };
+        let set = put(Some("new"), gets.clone());
+        let (content, changed) = carried_out(&set, between.as_ref());
+        assert_eq!((content.is_some(), changed), (true, Changed::Replaced(None)));
+        // There is nothing left to delete.
+        let take = put(None, gets);
+        assert_eq!(
+            carried_out(&take, between.as_ref()),
+            (None, Changed::Replaced(None))
+        );
+        let (content, changed) = carried_out(&take, Some(&version(Some(2_000))));
+        assert!(content.is_some_and(|content| content.is_delete()));
+        assert_eq!(changed, Changed::Replaced(Some(text("v"))));
+    }
+
+    #[test]
+    fn a_computed_value_is_whole_and_keeps_the_expiry_of_the_value_before() {
+        let computes = |compute| {
+            put(
+                None,
+                PutOptions {
+                    computes: Some(compute),
+                    ..PutOptions::default()
+                },
+            )
+        };
+        let append = computes(Compute::Append(text("w")));
+        assert!(!append.is_delete() && append.depends_on_before(true));
+        for (before, value, until) in [
+            (None, "w", None),
+            (Some(version(None)), "vw", None),
+            (Some(version(Some(2_000))), "vw", Some(Micros(2_000))),
+            (Some(version(Some(950))), "w", None),
+            (Some(version(Some(800))), "w", None),
+        ] {
+            let (content, changed) = carried_out(&append, before.as_ref());
+            let content = content.expect("it is written");
+            assert_eq!(
+                (content.stored(), content.until(), content.base()),
+                (Some(&text(value)), until, None)
+            );
+            assert_eq!(changed, Changed::Computed(Computed::Length(value.len() as u64)));
+        }
+        let nothing = computes(Compute::Overwrite(7, Bytes::new()));
+        assert_eq!(
+            carried_out(&nothing, Some(&version(None))),
+            (None, Changed::Computed(Computed::Length(1)))
+        );
+        let too_far = computes(Compute::Overwrite(u32::MAX, text("x")));
+        assert_eq!(
+            carried_out(&too_far, None),
+            (None, Changed::NotComputed(NotComputed::TooLong))
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_added_up_is_a_value_and_is_reset_by_the_write() {
+        let mut chain: Option<Chain<()>> = None;
+        let mut write = |change: &Change, at: u64| {
+            let new = change.of(&Shown::all(chain.as_ref()), Hlc::from_wall(Micros(at - 1)));
+            let (content, changed) = match new.and_then(|new| new.stamped(id(at))) {
+                Ok((content, changed)) => (content, changed),
+                Err(changed) => return changed,
+            };
+            let (id, meta) = (id(at), ());
+            let version = Version { id, content, meta };
+            match &mut chain {
+                Some(chain) => {
+                    chain.insert(version);
+                }
+                None => chain = Some(Chain::new(version)),
+            }
+            changed
+        };
+        let adds = put(
+            None,
+            PutOptions {
+                computes: Some(Compute::Add(7)),
+                ..PutOptions::default()
+            },
+        );
+        write(&adds, 10);
+        let absent = put(
+            Some("1"),
+            PutOptions {
+                condition: Some(Condition::Absent),
+                ..PutOptions::default()
+            },
+        );
+        assert_eq!(write(&absent, 20), unmet(Some("7")));
+        let append = put(
+            None,
+            PutOptions {
+                computes: Some(Compute::Append(text("0"))),
+                ..PutOptions::default()
+            },
+        );
+        assert_eq!(write(&append, 30), Changed::Computed(Computed::Length(2)));
+        assert_eq!(write(&adds, 40), Changed::Computed(Computed::Number(text("77"))));
+        let take = put(
+            None,
+            PutOptions {
+                returns_previous: true,
+                ..PutOptions::default()
+            },
+        );
+        assert_eq!(write(&take, 50), Changed::Replaced(Some(text("77"))));
+        assert_eq!(write(&take, 60), Changed::Replaced(None));
+        assert_eq!(write(&absent, 70), Changed::Made { existed: false });
     }
 }

@@ -207,7 +207,6 @@ impl<'a, M: Meta> Shown<'a, M> {
             || self.newest().any(|newest| newest.left(seen, expired).is_some())
     }
 
-
     /// Whether the register is a delete or expires at some time, and all counts are reset then. So the key may be forgotten as if there were no counts ([`Version::gone_at`]).
     pub fn may_be_forgotten(&self) -> bool {
         let Some(register) = self.register.filter(|register| register.gone_at().is_some()) else {
@@ -287,7 +286,9 @@ impl Sum {
         match sum {
             None => Sum::Number(more),
             Some(Sum::Number(number)) => Sum::Number(added(number, more)),
-            Some(Sum::Text(text)) => decimal(&text).map_or(Sum::Text(text), |number| Sum::Number(added(number, more))),
+            Some(Sum::Text(text)) => {
+                decimal(&text).map_or(Sum::Text(text), |number| Sum::Number(added(number, more)))
+            }
         }
     }
 
@@ -320,7 +321,11 @@ fn sum(register: Option<&Bytes>, left: impl Iterator<Item = Decimal>) -> Option<
 
 /// The number, if it is an integer of 64 bits.
 fn whole(number: Decimal) -> Option<i64> {
-    let number = if number.scale() == 0 { number } else { number.normalize() };
+    let number = if number.scale() == 0 {
+        number
+    } else {
+        number.normalize()
+    };
     match number.scale() {
         0 => number.mantissa().try_into().ok(),
         _ => None,
@@ -372,12 +377,7 @@ impl Tally {
     }
 
     /// The same after a write of the register.
-    pub fn with_register(
-        &self,
-        value: Option<Bytes>,
-        until: Option<Micros>,
-        seen: Vec<SeenCount>,
-    ) -> Tally {
+    pub fn with_register(&self, value: Option<Bytes>, until: Option<Micros>, seen: Vec<SeenCount>) -> Tally {
         Tally {
             value,
             until,

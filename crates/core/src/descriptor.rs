@@ -1,4 +1,4 @@
-use crate::{Failure, Operation, PutOptions, Step};
+use crate::{Condition, Conditional, Failure, Operation, PutOptions, Step};
 
 /// The properties that a protocol declares. The drivers that run it and the judges that check it know nothing else of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Descriptor {
     /// Whether a put may have a condition, and may ask for the value that it replaces. Such a protocol puts all writes to a key into one order, and
     /// reads the key at the put's place in that order.
     pub takes_conditions: bool,
+    /// Whether a keyspace may say that one site decides such puts alone ([`Conditional::Site`]), and puts that compute their value. For protocols that do not put all writes into one order.
+    pub decides_at_site: bool,
     /// Whether a put may compute its value from the one before it.
     pub computes: bool,
     /// Whether a put may add to a number, also where it takes no other computed values: what each replica has added is kept apart, and added up by readers
@@ -62,6 +64,7 @@ impl Descriptor {
             tolerates_clock_steps: false,
             tolerates_old_directories: false,
             takes_conditions: false,
+            decides_at_site: false,
             computes: false,
             counts: false,
             transactions: Transactions::None,
@@ -72,29 +75,42 @@ impl Descriptor {
 
     /// Why a keyspace of this protocol refuses an operation, at any level; `None` if it takes the operation. A refused operation did not happen.
     #[inline]
-    pub fn refusal(&self, keyspace: &str, operation: &Operation) -> Option<Failure> {
+    pub fn refusal(
+        &self,
+        keyspace: &str,
+        conditional: Conditional,
+        operation: &Operation,
+    ) -> Option<Failure> {
         match operation {
             Operation::Put {
                 options: Some(options),
                 ..
-            } => self.refusal_of_options(keyspace, options),
-            Operation::Transact { .. } | Operation::Watch { .. } if self.transactions == Transactions::None => {
+            } => self.refusal_of_options(keyspace, conditional, options),
+            Operation::Transact { .. } | Operation::Watch { .. }
+                if self.transactions == Transactions::None =>
+            {
                 Some(refused(keyspace, "has no transactions", TRANSACTIONS))
             }
-            Operation::Watch { .. } if self.transactions != Transactions::All => {
-                Some(refused(keyspace, "has no transactions with conditions", CONSENSUS))
-            }
+            Operation::Watch { .. } if self.transactions != Transactions::All => Some(refused(
+                keyspace,
+                "has no transactions with conditions",
+                CONSENSUS,
+            )),
             Operation::Transact { transaction, .. }
                 if self.transactions != Transactions::All && !transaction.conditions.is_empty() =>
             {
-                Some(refused(keyspace, "has no transactions with conditions", CONSENSUS))
+                Some(refused(
+                    keyspace,
+                    "has no transactions with conditions",
+                    CONSENSUS,
+                ))
             }
             Operation::Transact { transaction, .. } => {
                 let mut options = transaction.steps.iter().filter_map(|step| match step {
                     Step::Put(_, _, options) => options.as_deref(),
                     Step::Get(_) | Step::Lifetime(_) => None,
                 });
-                options.find_map(|options| self.refusal_of_options(keyspace, options))
+                options.find_map(|options| self.refusal_of_options(keyspace, conditional, options))
             }
             Operation::Siblings { .. } if !self.keeps_siblings => {
                 Some(refused(keyspace, "keeps no siblings", SIBLINGS))
@@ -103,18 +119,39 @@ impl Descriptor {
         }
     }
 
-    fn refusal_of_options(&self, keyspace: &str, options: &PutOptions) -> Option<Failure> {
-        let (what, needed) = if options.condition.is_some() && !self.takes_conditions {
-            ("takes no conditions", CONSENSUS)
-        } else if options.returns_previous && options.retimes.is_none() && !self.takes_conditions {
-            ("does not return the value that a write replaces", CONSENSUS)
+    fn refusal_of_options(
+        &self,
+        keyspace: &str,
+        conditional: Conditional,
+        options: &PutOptions,
+    ) -> Option<Failure> {
+        let decides = self.decides_at_site && conditional == Conditional::Site;
+        let exact = match self.decides_at_site {
+            true => CONSENSUS_OR_SITE,
+            false => CONSENSUS,
+        };
+        let (what, needed) = if let Some(Condition::Version(_)) = options.condition
+            && !self.takes_conditions
+        {
+            match decides {
+                true => ("takes no condition on a version", CONSENSUS),
+                false => ("takes no conditions", CONSENSUS),
+            }
+        } else if options.condition.is_some() && !self.takes_conditions && !decides {
+            ("takes no conditions", exact)
+        } else if options.returns_previous && options.retimes.is_none() && !self.takes_conditions && !decides
+        {
+            ("does not return the value that a write replaces", exact)
         } else if let Some(compute) = &options.computes
             && !self.computes
-            && !(self.counts && compute.added().is_some())
+            && !match compute.added() {
+                Some(_) => self.counts,
+                None => decides,
+            }
         {
             match compute.added() {
                 Some(_) => ("adds nothing up", COUNTS),
-                None => ("computes no values", CONSENSUS),
+                None => ("computes no values", exact),
             }
         } else if (options.expiry.is_some() || options.retimes.is_some()) && !self.takes_expiry {
             ("takes no expiry", EXPIRY)
@@ -130,6 +167,7 @@ impl Descriptor {
 const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo";
 const TRANSACTIONS: &str =
     "a `causalspartanx`, `gentlerain` or `dacian` keyspace, such as `causal` or `consensus` in the demo";
+const CONSENSUS_OR_SITE: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo, or `conditional = \"site\"` in the configuration of this one, with which each site decides alone";
 const COUNTS: &str = "a causal, eventual or consensus keyspace, such as `causal` in the demo";
 const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
@@ -175,7 +213,7 @@ pub enum Replication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Condition, Expiry, Key, Micros, Vector};
+    use crate::{Compute, Expiry, Key, Micros, Vector, VersionId};
 
     const NONE: Descriptor = Descriptor::of(Replication::Streams);
 
@@ -220,7 +258,7 @@ mod tests {
             (replaces, siblings, "keeps no siblings"),
             (Operation::siblings(Key::from("k")), siblings, "keeps no siblings"),
         ] {
-            let refused = NONE.refusal("likes", &operation).expect(why);
+            let refused = NONE.refusal("likes", Conditional::Refuse, &operation).expect(why);
             assert!(refused.is_definite() && refused.word() == "UNSUPPORTED");
             assert!(
                 refused
@@ -228,9 +266,43 @@ mod tests {
                     .starts_with(&format!("the keyspace 'likes' {why}")),
                 "{refused}"
             );
-            assert_eq!(taking.refusal("likes", &operation), None);
+            assert_eq!(taking.refusal("likes", Conditional::Refuse, &operation), None);
         }
         let plain = Operation::put(Key::from("k"), bytes::Bytes::new());
-        assert_eq!(NONE.refusal("likes", &plain), None);
+        assert_eq!(NONE.refusal("likes", Conditional::Refuse, &plain), None);
+    }
+    #[test]
+    fn a_keyspace_may_say_that_one_site_decides() {
+        let deciding = Descriptor {
+            decides_at_site: true,
+            ..NONE
+        };
+        let appends = Operation::delete(Key::from("k")).with(PutOptions {
+            computes: Some(Compute::Append(bytes::Bytes::new())),
+            ..PutOptions::default()
+        });
+        let id = VersionId {
+            at: crate::Hlc(1),
+            replica: crate::ReplicaId(0),
+        };
+        for operation in [
+            put(Some(Condition::Absent), None, false),
+            put(Some(Condition::Present), None, true),
+            put(None, None, true),
+            appends,
+        ] {
+            let refused = deciding.refusal("likes", Conditional::Refuse, &operation);
+            let words = refused.expect("it is refused").to_string();
+            assert!(words.contains("`conditional = \"site\"`"), "{words}");
+            assert_eq!(deciding.refusal("likes", Conditional::Site, &operation), None);
+            // The setting does not help a protocol that cannot decide.
+            let refused = NONE.refusal("likes", Conditional::Site, &operation);
+            let words = refused.expect("it is refused").to_string();
+            assert!(!words.contains("conditional"), "{words}");
+        }
+        let on_version = put(Some(Condition::Version(id)), None, false);
+        let refused = deciding.refusal("likes", Conditional::Site, &on_version);
+        let words = refused.expect("it is refused").to_string();
+        assert!(words.contains("takes no condition on a version"), "{words}");
     }
 }

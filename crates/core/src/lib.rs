@@ -6,6 +6,8 @@ mod change;
 pub use chain_of_levels::{ChainOfLevels, Choice, FirstOf, Wanted};
 mod compute;
 pub use compute::{Compute, Computed, NotComputed, decimal};
+mod conditional;
+pub use conditional::Conditional;
 mod content;
 mod count;
 pub use change::{Change, Changed, NewContent};

@@ -10,8 +10,8 @@
 //! Of each key the *net effect* is written: at most one version of its register, and one count. These two have the same name, and different ranks.
 use crate::count::{Sum, Tally};
 use crate::{
-    Answer, Change, Changed, Computed, Content, Expiry, Hlc, Key, Lifetime, Meta, Micros, NotComputed,
-    Shown, Step, Unmet, Version, VersionId,
+    Answer, Change, Changed, Computed, Content, Expiry, Hlc, Key, Lifetime, Meta, Micros, NotComputed, Shown,
+    Step, Unmet, Version, VersionId,
 };
 use bytes::Bytes;
 use rust_decimal::Decimal;
@@ -142,6 +142,19 @@ impl Net {
 
     fn change(&mut self, change: &Change, now: Hlc) -> Changed {
         let (existed, previous) = (self.has_value(now), self.until(now));
+        let before = change.decides().then(|| self.value(now));
+        if let Some(before) = &before {
+            // No client can name a version that the transaction itself writes.
+            match change.deciding_at(None, now).decide(before.clone()) {
+                Err(changed) => return changed,
+                Ok(Some((value, computed))) => {
+                    self.register = Some(Register::Value(value, previous));
+                    self.added = None;
+                    return Changed::Computed(computed);
+                }
+                Ok(None) => {}
+            }
+        }
         if let Some(adds) = &change.adds {
             return match self.add(adds, now) {
                 Ok(computed) => Changed::Computed(computed),
@@ -149,9 +162,16 @@ impl Net {
             };
         }
         let deadline = |expiry: Expiry| expiry.deadline(now.wall(), previous);
-        let until = change.expiry.and_then(deadline).map(|until| until.min(Content::LATEST));
+        let until = change
+            .expiry
+            .and_then(deadline)
+            .map(|until| until.min(Content::LATEST));
         if let Some(retimes) = change.retimes {
-            let value = if change.returns_value { self.value(now) } else { None };
+            let value = if change.returns_value {
+                self.value(now)
+            } else {
+                None
+            };
             if !existed || !retimes.holds(previous, until) {
                 return Changed::Unmet(Box::new(Unmet {
                     has_value: existed,
@@ -179,7 +199,10 @@ impl Net {
             None => return Changed::Made { existed: false },
         }
         self.added = None;
-        Changed::Made { existed }
+        match before.filter(|_| change.returns_value) {
+            Some(before) => Changed::Replaced(before),
+            None => Changed::Made { existed },
+        }
     }
 
     fn add(&mut self, adds: &crate::Compute, now: Hlc) -> Result<Computed, NotComputed> {

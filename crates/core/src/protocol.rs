@@ -751,6 +751,7 @@ impl<P: Protocol> Context<'_, P> {
             clock_bound: self.now.wall.bound(),
             siblings: false,
             until: None,
+            decided_at_site: false,
             proof: Proof::Plain,
         }
     }

@@ -37,6 +37,9 @@ pub struct Receipt {
     /// When the value that was read or written expires, in microseconds since 1970; a read of nothing: when it expired. Each
     /// replica judges by its own clock, so the value may be gone earlier or later by that clock's error. `None`: never, or there was no value.
     pub until: Option<Micros>,
+    /// Whether a condition, the value before a write, or the value that a write was computed from was decided by what the answering replica's site shows, alone: see
+    /// [`crate::Conditional::Site`]. A write at another site may win.
+    pub decided_at_site: bool,
     /// What receipts of this family of protocols have beyond that.
     pub proof: Proof,
 }
@@ -298,6 +301,7 @@ impl Receipt {
             staleness: self.staleness.zip(other.staleness).map(|(a, b)| a.max(b)),
             clock_bound: self.clock_bound.max(other.clock_bound),
             siblings: self.siblings || other.siblings,
+            decided_at_site: self.decided_at_site || other.decided_at_site,
             proof: self.proof.merged(other.proof),
             ..other
         }

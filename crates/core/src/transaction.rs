@@ -64,10 +64,7 @@ impl Transaction {
             );
             return Err(Failure::Unsupported(why));
         }
-        match self
-            .keys()
-            .find(|other| partition_of(other) != partition_of(key))
-        {
+        match self.keys().find(|other| partition_of(other) != partition_of(key)) {
             None => Ok(Some(key)),
             Some(other) => Err(Failure::Unsupported(format!(
                 "the keys of a transaction must be in one partition, and {key} is in another one than {other}; keys with the same \

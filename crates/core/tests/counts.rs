@@ -3,8 +3,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Chain, Change, Changed, Compute, Computed, Content, Expiry, Hlc, Micros, PutOptions, ReplicaId,
-    Retimes, Shown, Version, VersionId,
+    Chain, Change, Changed, Compute, Computed, Content, Expiry, Hlc, Micros, PutOptions, ReplicaId, Retimes,
+    Shown, Version, VersionId,
 };
 
 const SITES: usize = 3;
@@ -97,7 +97,9 @@ impl World {
             .max_by_key(|version| version.rank());
         let counts = (0..SITES as u16).filter_map(|replica| {
             all()
-                .filter(|version| version.content.count().is_some() && version.id.replica == ReplicaId(replica))
+                .filter(|version| {
+                    version.content.count().is_some() && version.id.replica == ReplicaId(replica)
+                })
                 .max_by_key(|version| version.id.at)
         });
         (register, counts.collect())
@@ -172,7 +174,9 @@ impl World {
                 // What is reset altogether is left out from now on.
                 let (_, counts) = self.versions(site);
                 let own = counts.into_iter().find(|count| count.id.replica == replica);
-                let own = own.map(|own| self.known[&own.id.stamp()].has.clone()).unwrap_or_default();
+                let own = own
+                    .map(|own| self.known[&own.id.stamp()].has.clone())
+                    .unwrap_or_default();
                 known.has = match own.is_disjoint(&left) {
                     true => BTreeSet::new(),
                     false => own,
@@ -341,13 +345,25 @@ mod encoding {
     #[test]
     fn what_cannot_be_is_refused() {
         for (all, found) in [
-            (vec![seen(2, 4, "7"), seen(0, 4, "7")], "replicas in another order, or one of them twice"),
-            (vec![seen(2, 4, "7"), seen(2, 4, "7")], "replicas in another order, or one of them twice"),
+            (
+                vec![seen(2, 4, "7"), seen(0, 4, "7")],
+                "replicas in another order, or one of them twice",
+            ),
+            (
+                vec![seen(2, 4, "7"), seen(2, 4, "7")],
+                "replicas in another order, or one of them twice",
+            ),
             (vec![seen(2, 10, "7")], "0.10 in version 0.9@1"),
         ] {
-            assert_eq!(back(&Content::register(None, None, None, all)), Err(found.to_string()));
+            assert_eq!(
+                back(&Content::register(None, None, None, all)),
+                Err(found.to_string())
+            );
         }
-        for (since, total, found) in [(10, "1", "0.10 in version 0.9@1"), (0, "1", "0.0 in version 0.9@1")] {
+        for (since, total, found) in [
+            (10, "1", "0.10 in version 0.9@1"),
+            (0, "1", "0.0 in version 0.9@1"),
+        ] {
             let count = Count {
                 since: Hlc(since),
                 total: total.parse().unwrap(),

@@ -2,8 +2,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use turnbuckle_core::{
-    Answer, Chain, Change, Compute, Expiry, Hlc, Key, Lifetime, Micros, NetEffect, PutOptions, ReplicaId, Retimes,
-    Shown, Step, Version, VersionId,
+    Answer, Chain, Change, Compute, Condition, Expiry, Hlc, Key, Lifetime, Micros, NetEffect, PutOptions,
+    ReplicaId, Retimes, Shown, Step, Version, VersionId,
 };
 
 /// When the transaction is carried out.
@@ -25,7 +25,30 @@ fn step() -> impl Strategy<Value = Step> {
         Step::Put(key(), value.map(Bytes::from_static), Some(Box::new(options)))
     };
     let value = prop_oneof![Just(&b"7"[..]), Just(&b"words"[..])];
+    let condition = prop_oneof![
+        Just(None),
+        Just(Some(Condition::Absent)),
+        Just(Some(Condition::Present))
+    ];
+    let decided = (
+        prop::option::of(value.clone()),
+        expiry(),
+        condition,
+        any::<bool>(),
+    );
+    let compute = prop_oneof![
+        Just(Compute::Append(Bytes::from_static(b"0"))),
+        Just(Compute::Overwrite(2, Bytes::from_static(b"1"))),
+        Just(Compute::Overwrite(3, Bytes::new())),
+    ];
     prop_oneof![
+        3 => decided.prop_map(move |(value, expiry, condition, returns_previous)| {
+            let expiry = expiry.filter(|_| value.is_some());
+            put(value, PutOptions { expiry, condition, returns_previous, ..PutOptions::default() })
+        }),
+        2 => compute.prop_map(move |compute| {
+            put(None, PutOptions { computes: Some(compute), ..PutOptions::default() })
+        }),
         2 => Just(Step::Get(key())),
         1 => Just(Step::Lifetime(key())),
         3 => (value, expiry()).prop_map(move |(value, expiry)| {

@@ -15,9 +15,9 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol,
-    Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader,
-    Transactions, Vector, Wanted,
+    Answer, BadToken, Conditional, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Outcome,
+    Protocol, Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers,
+    TokenHeader, Transactions, Vector, Wanted,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -45,6 +45,8 @@ pub(crate) trait AnyDoors {
 pub(crate) struct Doors<S: Session> {
     keyspace: Arc<Keyspace<S::Protocol>>,
     levels: KeyspaceLevels,
+    /// What the keyspace does with writes that its protocol cannot decide exactly.
+    conditional: Conditional,
     /// The keyspace's index in the gateway.
     index: u32,
     options: GatewayOptions,
@@ -127,7 +129,7 @@ struct Ask<S: Session> {
 impl<S: Session> Doors<S> {
     pub fn new(
         keyspace: Arc<Keyspace<S::Protocol>>,
-        levels: KeyspaceLevels,
+        (levels, conditional): (KeyspaceLevels, Conditional),
         index: u32,
         home: SiteId,
         options: GatewayOptions,
@@ -142,6 +144,7 @@ impl<S: Session> Doors<S> {
             shared_state: SharedState::new(Arc::clone(&keyspace), options.deadline),
             keyspace,
             levels,
+            conditional,
             index,
             options,
             header,
@@ -206,7 +209,8 @@ impl<S: Session> Doors<S> {
                 );
             }
             Operation::First(first) => {
-                let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &first.operation);
+                let refused =
+                    S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), self.conditional, &first.operation);
                 let is_write = first.operation.is_write();
                 let wanted = Wanted::First(first.chain.clone());
                 match refused.map_or_else(|| self.levels.check(&wanted, is_write), Err) {
@@ -221,7 +225,8 @@ impl<S: Session> Doors<S> {
             }
             operation => {
                 // An operation that the keyspace does not take never reaches a session.
-                let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &operation);
+                let refused =
+                    S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), self.conditional, &operation);
                 let level = match refused.map_or_else(|| self.levels.resolve(&operation), Err) {
                     Ok(level) => level,
                     Err(failure) => {
@@ -591,7 +596,7 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn refusal(&self, operation: &Operation) -> Option<Failure> {
-        S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), operation)
+        S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), self.conditional, operation)
     }
 
     fn open(&mut self) -> u64 {

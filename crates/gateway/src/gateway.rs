@@ -2,8 +2,8 @@ use crate::doors::{AnyDoors, Doors};
 use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_core::{
-    Answered, BadToken, ClusterSecret, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Session,
-    SiteId, Transactions, Vector,
+    Answered, BadToken, ClusterSecret, Conditional, DoorId, Failure, Key, KeyspaceLevels, Micros, Now,
+    Operation, Session, SiteId, Transactions, Vector,
 };
 use turnbuckle_node::Keyspace;
 
@@ -55,12 +55,17 @@ impl Gateway {
         }
     }
 
-    /// Adds a keyspace whose clients are sessions of type `S`.
-    pub fn add<S: Session>(&mut self, keyspace: Arc<Keyspace<S::Protocol>>, levels: KeyspaceLevels) {
+    /// Adds a keyspace whose clients are sessions of type `S`. `conditional` is what it does with writes that its protocol cannot decide exactly.
+    pub fn add<S: Session>(
+        &mut self,
+        keyspace: Arc<Keyspace<S::Protocol>>,
+        levels: KeyspaceLevels,
+        conditional: Conditional,
+    ) {
         let index = self.keyspaces.len() as u32;
         self.keyspaces.push(Box::new(Doors::<S>::new(
             keyspace,
-            levels,
+            (levels, conditional),
             index,
             self.home,
             self.options.clone(),

@@ -17,7 +17,7 @@ use turnbuckle_replication::{
 };
 
 /// The version of these frames. A peer with another version is refused in the handshake.
-pub const WIRE_VERSION: u32 = 12;
+pub const WIRE_VERSION: u32 = 13;
 
 /// The largest frame that one node sends to another, in bytes without the length in front. A larger one is refused. The values that a
 /// client may write are far smaller: a write, an answer and a stream entry carry one value and its dependencies.
@@ -144,6 +144,8 @@ pub(crate) struct ReceiptFrame {
     base_at: Option<u64>,
     #[prost(uint32, tag = "16")]
     base_site: u32,
+    #[prost(bool, tag = "17")]
+    decided_at_site: bool,
 }
 
 /// What the replica of a regional keyspace had that answered.
@@ -451,6 +453,7 @@ impl From<&Receipt> for ReceiptFrame {
             clock_bound_us: receipt.clock_bound.0,
             siblings: receipt.siblings,
             until_us: receipt.until.map(|until| until.0),
+            decided_at_site: receipt.decided_at_site,
             base_at: receipt.base.map(|id| id.at.0),
             base_site: receipt.base.map_or(0, |id| id.replica.0.into()),
             quorum: match &receipt.proof {
@@ -522,6 +525,7 @@ impl ReceiptFrame {
             clock_bound: Micros(self.clock_bound_us),
             siblings: self.siblings,
             until: self.until_us.map(Micros),
+            decided_at_site: self.decided_at_site,
             proof,
         })
     }

@@ -66,6 +66,7 @@ impl Backend for Map {
             clock_bound: Micros(250),
             siblings: false,
             until: None,
+            decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
         };
         Some((answer, Some(receipt)))

@@ -3,8 +3,8 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
 use turnbuckle_core::{
-    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Operation, SiteId, Transactions, Vector,
-    Wanted,
+    Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Operation, SiteId, Transactions,
+    Vector, Wanted,
 };
 
 /// What is behind a connection: keyspaces to open, and operations on them.

@@ -1,9 +1,11 @@
 //! Receipts as text: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
-use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId};
+use turnbuckle_core::{
+    Conditional, Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId,
+};
 
 /// How many fields a receipt has, and how many more one of a causal, a quorum, a consensus or a regional keyspace has. One about a value that expires has one
-/// more, and so has one about a version that has changed the expiry of another one.
+/// more, and so has one about a version that has changed the expiry of another one, and one of a write that was decided at one site.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 const QUORUM_FIELDS: usize = 6;
@@ -18,7 +20,12 @@ fn fields(receipt: &Receipt) -> usize {
         Proof::Consensus(_) => CONSENSUS_FIELDS,
         Proof::Regional(_) => REGIONAL_FIELDS,
     };
-    FIELDS + usize::from(receipt.until.is_some()) + usize::from(receipt.base.is_some()) + of_family
+    let sometimes = [
+        receipt.until.is_some(),
+        receipt.base.is_some(),
+        receipt.decided_at_site,
+    ];
+    FIELDS + sometimes.into_iter().filter(|has| *has).count() + of_family
 }
 
 /// Writes a receipt as a map.
@@ -74,6 +81,9 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     }
     if let Some(base) = receipt.base {
         text(writer, "base", &name(base));
+    }
+    if receipt.decided_at_site {
+        text(writer, "conditional", &Conditional::Site.to_string());
     }
     match &receipt.proof {
         Proof::Plain => {}

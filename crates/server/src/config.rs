@@ -33,6 +33,7 @@
 //! replica_sites = 3                # likewise; default all
 //! prefer = "a"                     # where leaders are to be, if the partitions have leaders
 //! durability = "interval(10ms)"    # or fsync, or none; see `Durability`
+//! conditional = "refuse"           # or site: what is done with conditional writes; see `Conditional`
 //! default = true                   # where a new connection is; else the first keyspace
 //! db = 1                           # SELECT 1 chooses it, too
 //!
@@ -50,7 +51,7 @@
 //! **Caveats.** Only one error is reported at a time. Whether the files of different nodes fit together is checked by the peer handshake: all nodes
 //! must agree on [`ClusterConfig::layout`], and both ends of a link on the [`ClusterConfig::terms`] of the keyspaces that both have.
 use std::path::{Path, PathBuf};
-use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, Settings, SiteId, Topology};
+use turnbuckle_core::{ClusterSecret, Conditional, HASH_SLOTS, KeyspaceLevels, Settings, SiteId, Topology};
 use turnbuckle_document::{Document, WrongFile};
 use turnbuckle_node::{KeyspaceTerms, Placement};
 use turnbuckle_protocols::KnownProtocol;
@@ -149,8 +150,21 @@ pub struct KeyspaceEntry {
     pub parameters: Settings,
     /// The levels that its operations may name, and the defaults.
     pub levels: KeyspaceLevels,
+    /// What is done with conditional writes that the protocol cannot decide exactly.
+    pub conditional: Conditional,
     /// The number by which Redis clients select it, from 1 on.
     pub db: Option<u16>,
+}
+
+impl KeyspaceEntry {
+    /// Where conditional writes are decided: `exact` for all sites together, at one `site`, or nowhere (`refuse`).
+    pub fn decides(&self) -> &'static str {
+        match (self.protocol.descriptor().takes_conditions, self.conditional) {
+            (true, _) => "exact",
+            (false, Conditional::Site) => "site",
+            (false, Conditional::Refuse) => "refuse",
+        }
+    }
 }
 
 impl ClusterConfig {

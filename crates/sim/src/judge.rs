@@ -15,7 +15,8 @@
 //!    the log itself cannot be written, reads that wait behind it are refused with another text, and that breaks no rule.
 //!
 //! 7. **A condition is as its answer says.** An answer says that a condition held, or that it did not. It must not itself show the
-//!    opposite.
+//!    opposite. If one replica decides alone, its receipt says so, and it decides on no less than what it had acknowledged itself before the put was asked for. So of two puts that
+//!    both want the key to have no value, only the first is carried out, unless the value was deleted or has expired.
 //!
 //! 8. **Transactions are whole, and what is computed is exact.** See `ledgers.rs`.
 //!
@@ -24,6 +25,8 @@
 //! 10. **What clients add to a number is neither lost nor there twice.** See `numbers.rs`.
 //!
 //! 11. **A transaction is seen as a whole, or not at all.** See `twins.rs`.
+//!
+//! 12. **What one site computes from the value before is neither lost nor made up.** See `texts.rs`.
 //!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
@@ -97,6 +100,7 @@ mod rule;
 mod siblings;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod twins;
 mod values;
 pub use count::{Excuse, Judged};
@@ -125,6 +129,7 @@ pub struct Judge {
     numbers: BTreeMap<Key, numbers::Number>,
     /// Whether a power loss may have taken additions.
     lost_additions: bool,
+    texts: BTreeMap<Key, texts::Text>,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -144,6 +149,8 @@ pub struct Judge {
     claims: Judged,
     /// Reads of values that expire.
     expiries: Judged,
+    /// Whether one site decides conditions. Then its receipts say so.
+    decides_at_site: bool,
     /// Whether values may expire.
     judges_expiry: bool,
     /// The newest time that each session was shown, at levels with session guarantees, each with the judge's number of the answer that showed it.
@@ -191,6 +198,8 @@ struct Seen {
     is_answer: bool,
     /// Whether the receipt says that there are siblings.
     has_siblings: bool,
+    /// Whether its replica has decided by what it shows, as the receipt says.
+    is_decided_at_site: bool,
 }
 
 /// An answer that is judged once the version of its value is known.
@@ -220,6 +229,7 @@ impl Judge {
             ledgers: ledgers::Ledgers::default(),
             numbers: BTreeMap::new(),
             lost_additions: false,
+            texts: BTreeMap::new(),
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
@@ -231,6 +241,7 @@ impl Judge {
             answers: Judged::default(),
             claims: Judged::default(),
             expiries: Judged::default(),
+            decides_at_site: false,
             judges_expiry: false,
             times_seen: BTreeMap::new(),
             clock_bound: Micros(0),
@@ -250,6 +261,12 @@ impl Judge {
     /// Values may expire, or not. `clock_bound`: how far an honest clock may be from true time.
     pub(crate) fn with_expiry(mut self, takes_expiry: bool, clock_bound: Micros) -> Judge {
         (self.judges_expiry, self.clock_bound) = (takes_expiry, clock_bound);
+        self
+    }
+
+    /// One site decides conditions, or all sites do together.
+    pub(crate) fn deciding_at_site(mut self, decides_at_site: bool) -> Judge {
+        self.decides_at_site = decides_at_site;
         self
     }
 
@@ -320,6 +337,7 @@ impl Judge {
             return;
         }
         let is_apart = self.asked_of_number(id, operation, now)
+            || self.asked_of_text(operation, now)
             || self.asked_of_twins(operation)
             || self.asked_of_ledger(operation);
         if is_apart {
@@ -389,7 +407,11 @@ impl Judge {
             );
             self.report(Rule::TrueReceipts, words);
         }
+        if let Some(receipt) = receipt {
+            self.check_decided(id, record, receipt);
+        }
         let is_apart = self.answered_of_number(id, record)
+            || self.answered_of_text(id, record)
             || self.answered_of_twins(id, record)
             || self.answered_of_ledger(id, record);
         if is_apart {
@@ -411,7 +433,11 @@ impl Judge {
             }
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
                 self.check_condition(id, record, true, *existed, None);
+                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                self.found_nothing(&seen, record);
+                let needs = self.needs(&seen);
                 self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
+                self.found_value(seen, needs, record, receipt.rank());
             }
             (Operation::Put { key, value, .. }, Answer::Failed(failure), _) if failure.is_definite() => {
                 self.refused(id, key, value.as_ref());
@@ -565,6 +591,7 @@ impl Judge {
             ahead: None,
             is_answer: true,
             has_siblings: receipt.siblings,
+            is_decided_at_site: receipt.decided_at_site,
         }
     }
 
@@ -579,7 +606,11 @@ impl Judge {
         receipt: &Receipt,
         at: Micros,
     ) {
-        let seen = self.seen(id, record, 0, key, receipt.server, receipt, at);
+        // What it was decided on is judged apart: this replica has now acknowledged the write itself, too.
+        let seen = Seen {
+            is_decided_at_site: false,
+            ..self.seen(id, record, 0, key, receipt.server, receipt, at)
+        };
         self.close(id, key);
         match (value, existed, receipt.rank()) {
             (None, false, _) if record.replaced_nothing() => {}

@@ -56,6 +56,7 @@ mod messages;
 pub use messages::{Message, MessageLog, Note};
 mod network;
 mod number;
+mod text;
 pub use network::Jitter;
 mod options;
 pub use options::{Service, WorldOptions};

@@ -18,7 +18,7 @@
 //! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
 //! with their session. Or a percentage of their requests is made *away*, at a node of another site. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
 //! more request, and comes back.
-use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger, number};
+use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger, number, text};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::{
@@ -26,8 +26,8 @@ use std::{
     str::FromStr,
 };
 use turnbuckle_core::{
-    Answer, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session, SiteId,
-    Topology, Vector, VersionId, Wanted,
+    Answer, Condition, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session,
+    SiteId, Topology, Vector, VersionId, Wanted,
 };
 use turnbuckle_document::number as within;
 use turnbuckle_node::NodeId;
@@ -37,6 +37,7 @@ mod hot;
 mod ledgers;
 pub use hot::Hot;
 mod numbers;
+mod texts;
 use numbers::Numbers;
 mod once;
 mod twins;
@@ -164,6 +165,9 @@ pub struct Mixed {
     /// The percentage of writes that only change when a value expires. Only for protocols that take that.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub retimes: u64,
+    /// The percentage of writes that have a condition, or that ask for the value before. Only for protocols that take such puts.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub conditions: u64,
     /// The percentage of operations on one key, which all clients share.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub hot: u64,
@@ -189,6 +193,9 @@ pub struct Mixed {
     /// The percentage of operations on *twins*: transactions that write two keys alike. Only for protocols that have transactions without conditions.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub twins: u64,
+    /// The percentage of operations on *texts*, to which clients append and which they overwrite. Only for protocols whose keyspaces may let one site decide.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub texts: u64,
     /// The percentage of operations on *pairs*: two keys that one client writes once, the second after the first. Other clients ask for
     /// them in the other order: they delete the second, which they have never read, and then read the first.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
@@ -207,6 +214,7 @@ impl Default for Mixed {
             fresh: 0,
             expires: 0,
             retimes: 0,
+            conditions: 0,
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
@@ -215,6 +223,7 @@ impl Default for Mixed {
             ledgers: 0,
             numbers: 0,
             twins: 0,
+            texts: 0,
             once: 0,
         }
     }
@@ -325,6 +334,8 @@ pub(crate) struct Clients {
     pairs: BTreeMap<usize, Pairs>,
     /// By keyspace and kind.
     numbers: BTreeMap<(usize, number::Kind), Numbers>,
+    /// The number of appends to texts of one site, by keyspace and site.
+    texts: BTreeMap<(usize, SiteId), u64>,
     topology: Topology,
     /// The levels that the keyspaces offer.
     offered: Levels,
@@ -413,6 +424,7 @@ impl Clients {
             },
             pairs: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            texts: BTreeMap::new(),
             topology: world.topology().clone(),
             offered: S::LEVELS,
             nodes,
@@ -557,7 +569,7 @@ impl Clients {
         }
         match (&record.operation, record.answer()) {
             (Operation::Get { key, .. }, Some(Answer::Value(_)))
-                if ledger::is_in_one(key) || number::is_one(key) => {}
+                if ledger::is_in_one(key) || number::is_one(key) || text::is_one(key) => {}
             (Operation::Get { key, .. }, Some(Answer::Value(Some(_)))) => client.read = Some(key.clone()),
             (Operation::Siblings { key, .. }, Some(Answer::Siblings(siblings))) => {
                 client.context = Some((key.clone(), siblings.context.clone()));
@@ -665,7 +677,8 @@ impl Clients {
             _ => self.load.amplification.max(1),
         };
         for _ in 0..times {
-            self.operations(number, &mut request, world.time());
+            let site = world.site_of(world.node_of_client(self.first + number));
+            self.operations(number, &mut request, world.time(), site);
         }
         self.all[number].left = request;
         self.send(world, number);
@@ -682,7 +695,7 @@ impl Clients {
         self.all[number].open.insert(id);
     }
 
-    fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>, now: Micros) {
+    fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>, now: Micros, site: SiteId) {
         match &self.load.kind {
             Kind::Workload { .. } => self.step(number, request),
             Kind::Mixed(mixed) if mixed.once > 0 && self.random.percent(mixed.once) => {
@@ -698,6 +711,10 @@ impl Clients {
             }
             Kind::Mixed(mixed) if mixed.twins > 0 && self.random.percent(mixed.twins) => {
                 let operation = self.on_twins(*mixed, number);
+                request.push_back(operation);
+            }
+            Kind::Mixed(mixed) if mixed.texts > 0 && self.random.percent(mixed.texts) => {
+                let operation = self.on_text(*mixed, number, site, now);
                 request.push_back(operation);
             }
             Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number, now)),
@@ -765,7 +782,7 @@ impl Clients {
             let options = PutOptions {
                 replaces: context,
                 expiry: expires.then(|| self.expiry(now)),
-                ..PutOptions::default()
+                ..self.condition(mixed, value.is_none())
             };
             return Operation::put(key, value).with(options).at(write);
         }
@@ -800,6 +817,24 @@ impl Clients {
             3 => Expiry::At(now + soon),
             4 => Expiry::After(Micros(self.random.of(1..=2_000))),
             _ => Expiry::After(soon),
+        }
+    }
+
+    /// What a put wants of the value before, if anything: `NX`, `XX` or `GET`, or both a condition and `GET`; of a delete, `GETDEL`.
+    fn condition(&mut self, mixed: Mixed, is_delete: bool) -> PutOptions {
+        if mixed.conditions == 0 || !self.random.percent(mixed.conditions) {
+            return PutOptions::default();
+        }
+        let condition = match self.random.below(5) {
+            _ if is_delete => None,
+            0 => None,
+            1 | 2 => Some(Condition::Present),
+            _ => Some(Condition::Absent),
+        };
+        PutOptions {
+            condition,
+            returns_previous: condition.is_none() || self.random.percent(40),
+            ..PutOptions::default()
         }
     }
 

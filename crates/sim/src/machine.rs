@@ -326,9 +326,10 @@ impl<S: Session> Machine<S> {
                 seed,
             },
         );
-        keyspaces
-            .values()
-            .for_each(|keyspace| gateway.add::<S>(keyspace.clone(), KeyspaceLevels::of(S::LEVELS)));
+        for keyspace in keyspaces.values() {
+            let levels = KeyspaceLevels::of(S::LEVELS);
+            gateway.add::<S>(keyspace.clone(), levels, options.conditional);
+        }
         self.lives += 1;
         self.synced_at = time;
         self.process = Some(Process {

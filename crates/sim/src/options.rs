@@ -1,6 +1,6 @@
 use crate::{Jitter, Span};
 use serde::Deserialize;
-use turnbuckle_core::{Members, Micros};
+use turnbuckle_core::{Conditional, Members, Micros};
 use turnbuckle_document::word;
 use turnbuckle_node::{Durability, Planted, StreamLimits};
 
@@ -21,6 +21,8 @@ pub struct WorldOptions {
     pub keyspaces: usize,
     /// The number of partitions of each keyspace.
     pub partitions: u16,
+    /// What keyspaces do with conditional writes that their protocol cannot decide exactly.
+    pub conditional: Conditional,
     /// When writes are acknowledged.
     pub durability: Durability,
     /// How long a frame is under way from one site (first index) to another, at least.
@@ -176,6 +178,7 @@ impl WorldOptions {
             chunk_bytes: 64 << 10,
             deadline: Micros::from_millis(5_000),
             planted: Planted::default(),
+            conditional: Conditional::default(),
         }
     }
 

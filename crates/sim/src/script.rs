@@ -14,7 +14,7 @@ use turnbuckle_node::NodeId;
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1 or "2,2,1"] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
-///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms] [drifts="PPM,.."] [PARAMETER=VALUE]
+///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [conditional=refuse] [A->B=30ms] [drifts="PPM,.."] [PARAMETER=VALUE]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | siblings SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown` (both also for what is computed, and for transactions); `level=LEVEL` names a level
@@ -471,6 +471,10 @@ impl<S: Session> Script<S> {
             let until = receipt.until.map_or(String::new(), |until| {
                 format!("; until {}", until.since(BEGINNING))
             });
+            let decided = match receipt.decided_at_site {
+                true => "; decided at one site",
+                false => "",
+            };
             let proof = match &receipt.proof {
                 Proof::Plain
                 | Proof::Causal {
@@ -537,7 +541,10 @@ impl<S: Session> Script<S> {
                 }
             };
             let siblings = if receipt.siblings { "; it has siblings" } else { "" };
-            write!(line, " ({version}{base}{until}; {staleness}{proof}{siblings})")?;
+            write!(
+                line,
+                " ({version}{base}{until}{decided}; {staleness}{proof}{siblings})"
+            )?;
         }
         Ok(line + "\n")
     }
@@ -686,6 +693,7 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
     match name {
         "delay" => {}
         "partitions" => options.partitions = value.parse()?,
+        "conditional" => options.conditional = value.parse()?,
         "nodes" => options.nodes_per_site = value.parse()?,
         "members" => options.members = value.parse()?,
         "replica_sites" => options.replica_sites = Some(value.parse()?),

@@ -3,7 +3,10 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions, Value};
+use turnbuckle_core::{
+    Conditional, Descriptor, Level, Levels, Members, Membership, Micros, Replication, Settings, Transactions,
+    Value,
+};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
@@ -146,6 +149,15 @@ impl Draw {
             // Not from the draws of everything else.
             let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x7477_696E);
             mixed.twins = *random.pick(&[0, 0, 20, 60]);
+        }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.decides_at_site
+        {
+            // Not from the draws of everything else.
+            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x636F_6E64);
+            mixed.conditions = *random.pick(&[0, 0, 30, 70]);
+            mixed.texts = *random.pick(&[0, 0, 20, 40]);
+            self.world.conditional = Conditional::Site;
         }
         if protocol.replication == Replication::Consensus {
             self.elects = true;

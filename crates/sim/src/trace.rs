@@ -107,8 +107,12 @@ impl Record {
             Some(_) => Status::Ok,
         };
         // A change of an expiry is in no trace. A version that it wrote has there the name of the one that wrote the value.
-        let is_left_out =
-            |key: &Key| judge.is_computed(key) || number::is_one(key) || twin::is_one(key) || self.operation.retimes().is_some();
+        let is_left_out = |key: &Key| {
+            judge.is_computed(key)
+                || number::is_one(key)
+                || twin::is_one(key)
+                || self.operation.retimes().is_some()
+        };
         if self.key().is_some_and(is_left_out) {
             return None;
         }

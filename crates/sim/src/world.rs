@@ -189,6 +189,7 @@ impl<S: Session> World<S> {
         let judge = judge
             .with_several_nodes(options.nodes_per_site > 1)
             .with_siblings(S::Protocol::DESCRIPTOR.keeps_siblings)
+            .deciding_at_site(S::Protocol::DESCRIPTOR.decides_at_site)
             .with_expiry(S::Protocol::DESCRIPTOR.takes_expiry, options.clock_bound);
         let mut world = World {
             random: Random::new(options.seed),

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::{
-    Answer, ClusterSecret, Key, KeyspaceLevels, Micros, Now, Operation, Session, SiteId, Topology,
-    WallInterval,
+    Answer, ClusterSecret, Conditional, Key, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
+    Topology, WallInterval,
 };
 use turnbuckle_gateway::{Gateway, GatewayOptions};
 use turnbuckle_log::SimulatedDisk;
@@ -78,6 +78,7 @@ impl Machine {
             gateway.add::<EventualSession>(
                 keyspace.expect("it opens"),
                 KeyspaceLevels::of(EventualSession::LEVELS),
+                Conditional::Refuse,
             );
         }
         let node = builder.open(self.now()).expect("the node opens");

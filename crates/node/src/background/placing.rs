@@ -206,8 +206,8 @@ impl<P: Protocol> Keyspace<P> {
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
         theirs.reverse();
         for version in theirs {
-            let was_here =
-                covers(&our_cut, version.id) || forgotten.is_some_and(|forgotten| forgotten.removes(version, read_at));
+            let was_here = covers(&our_cut, version.id)
+                || forgotten.is_some_and(|forgotten| forgotten.removes(version, read_at));
             if is_here(lane, version.rank()) || !merges && was_here {
                 continue;
             }

@@ -166,7 +166,8 @@ impl<P: Protocol> Lane<P> {
         }
         let is_absent = |key: &&Key| !self.store.is_resident(key.as_ref());
         let next = self.incoming.next_entries(replica, AHEAD).map(|entry| &entry.key);
-        self.cold.want_first(next.filter(is_absent).collect::<Vec<_>>().into_iter());
+        self.cold
+            .want_first(next.filter(is_absent).collect::<Vec<_>>().into_iter());
         // It may wait behind an input that needs other keys, too. The keys of the oldest input come before those of streams, which would otherwise be asked for again and
         // again.
         let oldest = self.cold.first_keys().to_vec();

@@ -84,9 +84,9 @@ impl<M: Meta> RowsOut<M> {
                 .filter(|version| !M::SIBLINGS && may_be_forgotten(self.purpose, version));
             let deleted = deletes.max_by_key(|version| version.rank());
             if let Some(deleted) = deleted
-                && chain
-                    .iter()
-                    .any(|version| is_asked(self.purpose, replica, version.id) && removes(self.purpose, deleted, version))
+                && chain.iter().any(|version| {
+                    is_asked(self.purpose, replica, version.id) && removes(self.purpose, deleted, version)
+                })
             {
                 note_newest(&mut self.withheld, deleted.id);
             }

@@ -19,7 +19,9 @@ fn abd_prevents_in_the_gallery_all_that_one_register_can() {
         let expected = match anomaly.name {
             "lost_update" => Verdict::Shown,
             // Values do not expire here, and nothing adds up.
-            "expired_key_comes_back" | "increment_lost" | "old_value_revived_by_expire" => Verdict::NotOffered,
+            "expired_key_comes_back" | "increment_lost" | "old_value_revived_by_expire" => {
+                Verdict::NotOffered
+            }
             _ => Verdict::Prevented,
         };
         assert_eq!(verdict, expected, "{}", anomaly.title());

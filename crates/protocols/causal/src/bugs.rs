@@ -1,6 +1,6 @@
 //! Bugs that can be planted into these protocols. Each leaves out one rule. Tests switch them on, one at a time, and must find each.
 
-use turnbuckle_core::{Bug, Changed, Computed, Content};
+use turnbuckle_core::{Bug, Change, Changed, Computed, Content, Meta, Shown};
 use turnbuckle_streams::Planted;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
@@ -49,6 +49,10 @@ pub(crate) const SLICES_EXPIRE_BY_OWN_CLOCKS: Bug = Bug::new(
     "slices_expire_by_own_clocks",
     "each partition goes by its own clock to tell what has expired in a snapshot, so the snapshot shows no single moment",
 );
+pub(crate) const CONDITIONS_IGNORE_THE_NEWEST: Bug = Bug::new(
+    "conditions_ignore_the_newest",
+    "a condition is evaluated as if the key had no value, whatever the replica shows",
+);
 
 pub(crate) const COUNTS_AS_SUMS: Bug = Bug::new(
     "counts_as_sums",
@@ -95,6 +99,8 @@ pub struct Bugs {
     pub expiry_revives: bool,
     /// Servers go by their own clock alone, whatever the client has seen expired.
     pub forgets_what_expired: bool,
+    /// What a write decides is decided on nothing.
+    pub conditions_ignore_the_newest: bool,
     /// Each partition goes by its own clock when it reads its part of a snapshot.
     pub slices_expire_by_own_clocks: bool,
     /// An increment writes the sum that it returns.
@@ -127,6 +133,14 @@ impl Bugs {
         }
     }
 
+    /// What a change is decided on, instead of this.
+    pub(crate) fn decided_on<'a, M: Meta>(self, change: &Change, before: &Shown<'a, M>) -> Shown<'a, M> {
+        match self.conditions_ignore_the_newest && change.decides() {
+            true => Shown::one(None),
+            false => before.clone(),
+        }
+    }
+
     /// The bug of this name, to be switched on. `None` if there is none.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
@@ -144,6 +158,7 @@ impl Bugs {
             "shows_expired_values" => &mut self.shows_expired_values,
             "expiry_revives" => &mut self.expiry_revives,
             "forgets_what_expired" => &mut self.forgets_what_expired,
+            "conditions_ignore_the_newest" => &mut self.conditions_ignore_the_newest,
             "slices_expire_by_own_clocks" => &mut self.slices_expire_by_own_clocks,
             "counts_as_sums" => &mut self.counts_as_sums,
             "resets_nothing" => &mut self.resets_nothing,

@@ -8,8 +8,8 @@
 use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Change, Changed, Compute, Computed, Expiry, Forgotten, Hlc, Key, Lifetime, Micros, NotComputed,
-    ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet, Vector, VersionId,
+    BadFrame, Change, Changed, Compute, Computed, Condition, Expiry, Forgotten, Hlc, Key, Lifetime, Micros,
+    NotComputed, ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet, Vector, VersionId,
 };
 use turnbuckle_streams::Said;
 
@@ -77,13 +77,18 @@ impl Writer<'_> {
         self.value(change.value.as_ref()).expiry(change.expiry);
         self.byte(change.retimes.map_or(0, |retimes| retimes as u8 + 1));
         self.flag(change.returns_value);
-        match &change.adds {
+        match change.condition {
+            None => self.byte(0),
+            Some(Condition::Absent) => self.byte(1),
+            Some(Condition::Present) => self.byte(2),
+            Some(Condition::Version(version)) => self.byte(3).id(Some(version)),
+        };
+        match change.adds.as_ref().or(change.rewrites.as_ref()) {
             None => self.byte(0),
             Some(Compute::Add(more)) => self.byte(1).number(*more as u64),
-            Some(adds) => {
-                let more = adds.added().unwrap_or_default();
-                self.byte(2).bytes(more.to_string().as_bytes())
-            }
+            Some(Compute::AddDecimal(more)) => self.byte(2).bytes(more.to_string().as_bytes()),
+            Some(Compute::Append(more)) => self.byte(3).bytes(more),
+            Some(Compute::Overwrite(at, with)) => self.byte(4).number((*at).into()).bytes(with),
         }
     }
 
@@ -121,8 +126,9 @@ impl Writer<'_> {
                 self.value(unmet.value.as_ref())
             }
             Changed::Computed(Computed::Number(sum)) => self.byte(4).bytes(sum),
-            Changed::Computed(Computed::Length(_)) => unreachable!("only numbers are added to here"),
             Changed::NotComputed(why) => self.byte(5).byte(*why as u8),
+            Changed::Replaced(value) => self.byte(6).value(value.as_ref()),
+            Changed::Computed(Computed::Length(length)) => self.byte(7).number(*length),
         }
     }
 
@@ -210,7 +216,19 @@ impl Reader {
             return Err(self.bad("a value, and a change of the expiry of another one"));
         }
         let returns_value = self.flag()?;
-        let adds = match self.byte()? {
+        let condition = match self.byte()? {
+            0 => None,
+            1 => Some(Condition::Absent),
+            2 => Some(Condition::Present),
+            3 => {
+                let version = self.id()?;
+                Some(Condition::Version(
+                    version.ok_or_else(|| self.bad("a condition on no version"))?,
+                ))
+            }
+            other => return Err(self.bad(format!("{other} as a condition, which is 0 to 3"))),
+        };
+        let computes = match self.byte()? {
             0 => None,
             1 => Some(Compute::Add(self.number()? as i64)),
             2 => {
@@ -219,17 +237,26 @@ impl Reader {
                     more.ok_or_else(|| self.bad("what is no decimal number"))?,
                 ))
             }
-            other => return Err(self.bad(format!("{other} as what is added, which is 0 to 2"))),
+            3 => Some(Compute::Append(self.bytes()?)),
+            4 => {
+                let at = u32::try_from(self.number()?);
+                let at = at.map_err(|_| self.bad("a place that is too far behind"))?;
+                Some(Compute::Overwrite(at, self.bytes()?))
+            }
+            other => return Err(self.bad(format!("{other} as what is computed, which is 0 to 4"))),
         };
-        if adds.is_some() && (value.is_some() || expiry.is_some() || retimes.is_some()) {
-            return Err(self.bad("an addition, and a value or an expiry"));
+        if computes.is_some() && (value.is_some() || expiry.is_some() || retimes.is_some()) {
+            return Err(self.bad("a computed value, and a value or an expiry"));
         }
+        let adds = |compute: &Compute| compute.added().is_some();
         Ok(Change {
             value,
             expiry,
             retimes,
             returns_value,
-            adds,
+            adds: computes.clone().filter(adds),
+            condition,
+            rewrites: computes.filter(|compute| !adds(compute)),
         })
     }
 
@@ -278,7 +305,9 @@ impl Reader {
                 let why = NotComputed::try_from(i32::from(self.byte()?));
                 Changed::NotComputed(why.map_err(|why| self.bad(why.to_string()))?)
             }
-            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 5"))),
+            6 => Changed::Replaced(self.value()?),
+            7 => Changed::Computed(Computed::Length(self.number()?)),
+            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 7"))),
         })
     }
 

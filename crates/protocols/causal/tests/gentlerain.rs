@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use turnbuckle_causal::GentleRain;
 use turnbuckle_causal::gentlerain::GentleRainConfig;
-use turnbuckle_causal::stable::{Get, Heartbeat, Message, Put, Request, Response, Said};
+use turnbuckle_causal::stable::{Get, Heartbeat, Message, Put, Request, Response, Said, Work};
 use turnbuckle_core::{
     Chain, Hlc, Input, Key, Micros, Now, Output, Recovered, Replica, RequestId, ServerId, SiteId, Topology,
     Vector, Version, Versions, WallInterval, Write,
@@ -112,8 +112,7 @@ fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_
     let message = Message::Heartbeat(heartbeat);
     replica.handle_input(now(), Input::Mark { from, message }, &mut chains);
     let put = Request::Put(Put {
-        key: Key::from("x"),
-        change: Some("1".into()).into(),
+        work: Work::One(Key::from("x"), Some("1".into()).into()),
         past: scalar(700),
         stable: scalar(600),
         seen: Hlc::ZERO,

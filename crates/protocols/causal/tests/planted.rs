@@ -3,11 +3,12 @@
 //! anything: a version's own time, and line 21 of Algorithm 5.4. These have golden scripts: `goldens/causalspartanx-published` and
 //! `goldens/causalspartanx-without-line-21`.
 use turnbuckle_causal::{
-    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures,
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, CopsSession, EventualSession,
+    GentleRainSession, causalspartanx::Departures,
 };
-use turnbuckle_core::{Micros, ReplicaId};
+use turnbuckle_core::{Micros, Protocol, ReplicaId, Session};
 use turnbuckle_node::{Durability, Planted};
-use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
+use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Rule, Scenario, Span, plant};
 
 /// Worlds with many dependencies: several partitions and nodes, and clients that read before they write.
 fn bent(seed: u64) -> Scenario {
@@ -129,4 +130,49 @@ fn a_token_with_what_was_stable_elsewhere_is_caught() {
     is_caught("a token carries the past alone", departures, |scenario| {
         scenario.load.roam_every = Some(3);
     });
+}
+
+/// The bug of conditions, in worlds drawn as `turnbuckle sim` draws them.
+fn conditions_that_ignore_the_newest_are_caught<S: Session>() {
+    const BUG: &str = "conditions_ignore_the_newest";
+    assert!(S::Protocol::BUGS.iter().any(|bug| bug.name == BUG));
+    for seed in 1..=30 {
+        let scenario = Draw::new(seed).suited_to(S::Protocol::DESCRIPTOR).scenario();
+        let right = scenario.parameters.config::<S::Protocol>();
+        let (mut wrong, mut config) = (scenario.clone(), right.clone());
+        assert!(plant::<S::Protocol>(&mut wrong.world, &mut config, BUG));
+        let keep = Keep {
+            trace: false,
+            ..Keep::JUDGE_AND_TRACE
+        };
+        let outcome = wrong.run::<S>(config, keep);
+        let mut of_conditions = outcome.violations.iter();
+        if let Some(found) = of_conditions.find(|violation| violation.rule == Rule::Conditions) {
+            println!("{BUG}: seed {seed}: {found}");
+            let outcome = scenario.run::<S>(right, keep);
+            assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+            return;
+        }
+    }
+    panic!("{BUG} was not found");
+}
+
+#[test]
+fn conditions_on_nothing_are_caught_in_eventual() {
+    conditions_that_ignore_the_newest_are_caught::<EventualSession>();
+}
+
+#[test]
+fn conditions_on_nothing_are_caught_in_causalspartanx() {
+    conditions_that_ignore_the_newest_are_caught::<CausalSpartanXSession>();
+}
+
+#[test]
+fn conditions_on_nothing_are_caught_in_gentlerain() {
+    conditions_that_ignore_the_newest_are_caught::<GentleRainSession>();
+}
+
+#[test]
+fn conditions_on_nothing_are_caught_in_cops() {
+    conditions_that_ignore_the_newest_are_caught::<CopsSession>();
 }

@@ -180,42 +180,32 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
         let content = if condition.is_some_and(|condition| !condition.holds(existed, newest)) {
             effect.told = Told::Unmet.into();
             None
-        } else if let Some(compute) = options.and_then(|options| options.computes.as_ref()) {
-            match compute.apply(there) {
-                Ok((value, computed)) => {
-                    match computed {
-                        Computed::Number(number) => {
-                            (effect.told, effect.value) = (Told::Number.into(), Some(number));
-                        }
-                        Computed::Length(length) => {
-                            (effect.told, effect.length) = (Told::Length.into(), length);
-                        }
-                    }
-                    // The value goes on to expire when the one before it would have.
-                    let until = found.as_ref().filter(|_| existed);
-                    let until = until.and_then(|found| found.content.until());
-                    compute.puts().then(|| Content::new(value, until))
-                }
-                Err(why) => {
-                    (effect.told, effect.why) = (Told::NotComputed.into(), why.into());
-                    None
-                }
-            }
         } else {
-            let asked = Asked::new(value.cloned(), options);
+            let mut asked = Asked::whole(value.cloned(), options);
+            // It holds: see above.
+            asked.condition = None;
             let (content, changed) = match self.make(found.clone(), &asked) {
                 Ok((content, changed)) => (Some(content), changed),
                 Err(changed) => (None, changed),
             };
-            effect.told = match changed {
-                Changed::Made { .. } if returns_previous => Told::Replaced.into(),
-                Changed::Made { .. } => Told::Written.into(),
-                Changed::Retimed(_) => Told::Replaced.into(),
-                Changed::Unmet(_) => Told::Unmet.into(),
-                Changed::Computed(_) | Changed::NotComputed(_) => {
-                    unreachable!("what is computed was handled above")
+            let told = match changed {
+                Changed::Made { .. } => Told::Written,
+                Changed::Retimed(_) | Changed::Replaced(_) => Told::Replaced,
+                Changed::Unmet(_) => Told::Unmet,
+                Changed::Computed(Computed::Number(number)) => {
+                    effect.value = Some(number);
+                    Told::Number
+                }
+                Changed::Computed(Computed::Length(length)) => {
+                    effect.length = length;
+                    Told::Length
+                }
+                Changed::NotComputed(why) => {
+                    effect.why = why.into();
+                    Told::NotComputed
                 }
             };
+            effect.told = told.into();
             content
         };
         match content {
@@ -236,7 +226,7 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
         self.effects.push(effect);
     }
 
-    /// What a put without a condition asks for, and what its client is told.
+    /// What a put asks for whose condition holds, and what its client is told.
     fn make(&self, found: Option<Version<()>>, asked: &Asked) -> Result<(Content, Changed), Changed> {
         let at = self.stamp.at;
         // The transaction may change when a value expires that it has put itself. The result is a value that it has put.

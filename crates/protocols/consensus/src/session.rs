@@ -387,7 +387,7 @@ impl Session for DacianSession {
                 Ok(Some(key)) => {
                     let key = key.clone();
                     (vec![Part::new(key, Some(Work::Many(transaction)))], Wants::One)
-                },
+                }
                 Ok(None) => return cx.answer(tag, Answer::Transacted(Some(Vec::new())), None),
                 Err(failure) => return cx.fail(tag, failure),
             },

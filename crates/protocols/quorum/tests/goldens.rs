@@ -25,7 +25,9 @@ fn majorities_prevent_in_the_gallery_all_but_a_lost_update() {
         let expected = match anomaly.name {
             "lost_update" => Verdict::Shown,
             // Values do not expire here.
-            "expired_key_comes_back" | "increment_lost" | "old_value_revived_by_expire" => Verdict::NotOffered,
+            "expired_key_comes_back" | "increment_lost" | "old_value_revived_by_expire" => {
+                Verdict::NotOffered
+            }
             _ => Verdict::Prevented,
         };
         assert_eq!(verdict, expected, "{}", anomaly.title());

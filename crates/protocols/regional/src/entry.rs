@@ -154,8 +154,8 @@ impl Write {
     fn answered(self, changed: Changed) -> Write {
         match changed {
             Changed::Made { existed } => Write { existed, ..self },
-            // Additions are refused before.
-            Changed::Computed(_) | Changed::NotComputed(_) => self,
+            // What would be answered so is refused before.
+            Changed::Computed(_) | Changed::NotComputed(_) | Changed::Replaced(_) => self,
             Changed::Retimed(_) => Write {
                 existed: true,
                 retimes: true,

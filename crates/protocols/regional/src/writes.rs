@@ -48,9 +48,10 @@ impl Nukv {
             return;
         };
         let change = Change::new(value.clone(), options.as_deref());
-        if change.adds.is_some() {
+        if change.adds.is_some() || change.decides() {
             // The gateway refuses it before.
-            return self.refuse(cx, id, level, "this keyspace adds nothing up".to_string());
+            let why = "this keyspace takes no conditions, and computes no values";
+            return self.refuse(cx, id, level, why.to_string());
         }
         let now = self.read_time(cx, request.above);
         let found = self.found(cx, key);

@@ -434,7 +434,11 @@ impl Deletes {
     /// copy of a directory can send it, which was served before it could hear that it is one. `chain`: what is here of the key.
     pub fn is_of_the_forgotten<M: Meta>(&self, chain: Option<&Chain<M>>, version: &Version<M>) -> bool {
         // A count, and an expiry of counts alone, bring no value back. The value before may be forgotten here, and kept where there were counts already.
-        let Some(base) = version.content.base().filter(|_| version.content.stored().is_some()) else {
+        let Some(base) = version
+            .content
+            .base()
+            .filter(|_| version.content.stored().is_some())
+        else {
             return false;
         };
         let is_here = |held: &Version<M>| held.rank().base == base;

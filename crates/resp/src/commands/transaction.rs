@@ -153,7 +153,9 @@ pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(),
         "multi" | "exec" | "discard" | "quit" | "reset" | "watch" => spec.run(call),
         name if !spec.takes(call.arguments) => Err(Refusal::arity(name)),
         // Nothing will be carried out.
-        _ if call.transactions()? == Transactions::None || call.is_transaction_broken() => call.reply_queued(),
+        _ if call.transactions()? == Transactions::None || call.is_transaction_broken() => {
+            call.reply_queued()
+        }
         _ if spec.in_transactions => {
             call.is_queued = true;
             (spec.run)(call)

@@ -7,7 +7,7 @@ use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Expiry, Failure, Hlc, Key,
     KeyspaceLevels, Level, Levels, Lifetime, Micros, Operation, PutOptions, Receipt, Replication, Route,
-    ServerId, Siblings, SiteId, Step, TokenHeader, Unmet, Vector, VersionId,
+    ServerId, Siblings, SiteId, Step, TokenHeader, Transactions, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, Refused, SelectError,
@@ -93,6 +93,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         },
         takes_expiry: keyspace == ORDERED,
         keeps_siblings: keyspace == "quorum",
+        ..Descriptor::of(Replication::Streams)
     }
 }
 
@@ -141,7 +142,7 @@ impl World {
     }
 
     fn answered(&mut self, keyspace: &str, operation: Operation) -> Answered {
-        if let Some(failure) = descriptor(keyspace).refusal(keyspace, &operation) {
+        if let Some(failure) = descriptor(keyspace).refusal(keyspace, Default::default(), &operation) {
             return (Answer::Failed(failure), None);
         }
         let wanted = operation.wanted();
@@ -172,6 +173,7 @@ impl World {
             clock_bound: Micros(250),
             siblings: false,
             until: None,
+            decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
         };
         let answer = match operation {
@@ -386,7 +388,7 @@ impl Backend for World {
 
     fn refusal(&self, door: DoorId, operation: &Operation) -> Option<Failure> {
         let keyspace = &self.doors[&door].keyspace;
-        descriptor(keyspace).refusal(keyspace, operation)
+        descriptor(keyspace).refusal(keyspace, Default::default(), operation)
     }
 
     fn transactions(&self, door: DoorId) -> Transactions {

@@ -16,8 +16,8 @@ use std::{
 };
 use toml::{Spanned, Value};
 use turnbuckle_core::{
-    ClusterSecret, Given, KeyspaceLevels, Level, Levels, Members, ReplicaId, Replication, Settings, SiteId,
-    Topology,
+    ClusterSecret, Conditional, Given, KeyspaceLevels, Level, Levels, Members, ReplicaId, Replication,
+    Settings, SiteId, Topology,
 };
 use turnbuckle_document::{ByName, Document, Misplaced, Name, Number, Word, quote};
 use turnbuckle_protocols::KnownProtocol;
@@ -304,10 +304,11 @@ fn check_keyspace(
     Ok(KeyspaceEntry {
         name: names.take(&table.name)?,
         protocol: *table.protocol,
-        topology,
         durability: table.durability.as_deref().copied().unwrap_or_default(),
         prefer: check_prefer(table, sites)?,
         parameters: check_parameters(table)?,
+        conditional: check_conditional(table, &topology)?,
+        topology,
         levels: check_levels(table, replicas)?,
         db: table.db.as_ref().map(|db| **db as u16),
     })
@@ -332,6 +333,34 @@ fn check_members(
         )));
     }
     Ok(members)
+}
+
+/// Checks what is done with conditional writes. One site can decide if its replica of a partition is the only one there, and if there is one at each site.
+fn check_conditional(table: &KeyspaceTable, topology: &Topology) -> Result<Conditional, Misplaced> {
+    let Some(given) = table
+        .conditional
+        .as_ref()
+        .filter(|given| ***given == Conditional::Site)
+    else {
+        return Ok(Conditional::Refuse);
+    };
+    let protocol = *table.protocol;
+    let descriptor = protocol.descriptor();
+    if descriptor.takes_conditions {
+        let why = format!(
+            "no conditional = \"site\": {protocol} decides conditions exactly, at all sites together"
+        );
+        return Err(given.wrong(why));
+    }
+    if !descriptor.decides_at_site {
+        return Err(given.wrong(format!("\"refuse\": {protocol} takes no conditions")));
+    }
+    if topology.members().max() > 1 || !topology.is_everywhere() {
+        let why =
+            "\"refuse\", or one member of each partition at every site: several members would decide apart";
+        return Err(given.wrong(why));
+    }
+    Ok(Conditional::Site)
 }
 
 /// Checks the site at which leaders are to be.

@@ -5,6 +5,7 @@ use super::{
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
 use toml::{Spanned, Value};
+use turnbuckle_core::Conditional;
 use turnbuckle_document::{ByName, Name, Number, Word};
 use turnbuckle_protocols::KnownProtocol;
 
@@ -77,6 +78,7 @@ pub(super) struct KeyspaceTable {
     pub(super) parameters: BTreeMap<Spanned<String>, Spanned<Value>>,
     pub(super) read: Option<Word<String>>,
     pub(super) write: Option<Word<String>>,
+    pub(super) conditional: Option<Word<Conditional>>,
     pub(super) default: Option<Spanned<bool>>,
     pub(super) db: Option<Number<1, MAX_DB>>,
 }

@@ -265,6 +265,23 @@ fn a_keyspace_has_a_default_level_of_its_own_for_reads_and_for_writes() {
 }
 
 #[test]
+fn a_keyspace_refuses_conditional_writes_unless_it_says_that_one_site_decides() {
+    let of = |text: &str| {
+        let config = ClusterConfig::parse(Path::new("cluster.toml"), text).expect("it is right");
+        config
+            .keyspaces()
+            .map(|(_, keyspace)| keyspace.conditional)
+            .collect::<Vec<_>>()
+    };
+    use Conditional::{Refuse, Site};
+    assert_eq!(of(GOOD), [Refuse, Refuse]);
+    let site = GOOD.replace("read = \"eventual\"", "conditional = \"site\"");
+    assert_eq!(of(&site), [Site, Refuse]);
+    let refuse = GOOD.replace("read = \"eventual\"", "conditional = \"refuse\"");
+    assert_eq!(of(&refuse), [Refuse, Refuse]);
+}
+
+#[test]
 fn a_block_of_ports_ends_at_the_last_port() {
     assert_eq!(DemoPorts::block(65_333, 3).unwrap()[2].peer, 65_535);
     assert_eq!(DemoPorts::block(65_334, 3), None);

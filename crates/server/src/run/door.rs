@@ -1,7 +1,9 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Transactions, Vector, Wanted};
+use turnbuckle_core::{
+    Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Transactions, Vector, Wanted,
+};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, Refused, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.

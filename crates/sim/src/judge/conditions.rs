@@ -1,7 +1,7 @@
 //! Puts with options: what their answers say of the key, beside whether the put was carried out.
-use super::{Judge, Rule, Seen, Shown};
+use super::{Judge, Needs, Rule, Seen, Shown};
 use crate::{OperationId, Record};
-use turnbuckle_core::{Answer, Condition, Operation, Rank, Receipt};
+use turnbuckle_core::{Answer, Change, Condition, Operation, Rank, Receipt};
 
 impl Judge {
     /// A put was told the value before it. Or it was told that its condition did not hold, and what is there.
@@ -16,6 +16,7 @@ impl Judge {
         match answer {
             Answer::Replaced(before) => {
                 self.check_condition(id, record, true, before.is_some(), None);
+                self.close(id, key);
                 match before {
                     Some(before) => self.value_read(seen, before, None),
                     None => self.look(seen, Shown::Nothing { is_forgotten: false }),
@@ -54,6 +55,45 @@ impl Judge {
         }
     }
 
+    /// A put that wanted the key to have no value, and was carried out, has seen that it had none.
+    pub(super) fn found_nothing(&mut self, seen: &Seen, record: &Record) {
+        if condition_of(record) == Some(Condition::Absent) {
+            // What it may have deleted itself is no reason.
+            self.close(seen.id, &seen.key);
+            self.look(seen.clone(), Shown::Nothing { is_forgotten: false });
+        }
+    }
+
+    /// A put that wanted the key to have a value, and was carried out as this version, has seen a value. `needs`: what it had to see.
+    pub(super) fn found_value(&mut self, seen: Seen, needs: Needs, record: &Record, version: Option<Rank>) {
+        if let (Some(Condition::Present), Some(version)) = (condition_of(record), version) {
+            self.judge(seen, needs, Shown::ValueBelow(version));
+        }
+    }
+
+    /// Where one site decides, the receipt of a put that depends on the value before says so, and no other receipt does.
+    pub(super) fn check_decided(&mut self, id: OperationId, record: &Record, receipt: &Receipt) {
+        let decides = match &record.operation {
+            Operation::Put { value, options, .. } => {
+                Change::new(value.clone(), options.as_deref()).decides() && self.decides_at_site
+            }
+            _ => false,
+        };
+        let is_failure = matches!(record.answer(), Some(Answer::Failed(_)));
+        if decides != receipt.decided_at_site && !is_failure {
+            let words = format!(
+                "operation {}: the receipt of '{}' says that {}",
+                id.0,
+                record.words(),
+                match decides {
+                    true => "nothing was decided at one site",
+                    false => "it was decided at one site",
+                }
+            );
+            self.report(Rule::TrueReceipts, words);
+        }
+    }
+
     /// Checks that an answer's statement about a condition fits what the answer says of the key.
     pub(super) fn check_condition(
         &mut self,
@@ -63,10 +103,10 @@ impl Judge {
         has_value: bool,
         newest: Option<Rank>,
     ) {
-        let Operation::Put { key, options, .. } = &record.operation else {
+        let Operation::Put { key, .. } = &record.operation else {
             return;
         };
-        let condition = options.as_ref().and_then(|options| options.condition);
+        let condition = condition_of(record);
         let fits = match condition {
             None => held,
             // The answer to a put that was carried out does not name the version before it.
@@ -86,5 +126,13 @@ impl Judge {
             );
             self.report(Rule::Conditions, words);
         }
+    }
+}
+
+/// The condition of a put.
+pub(super) fn condition_of(record: &Record) -> Option<Condition> {
+    match &record.operation {
+        Operation::Put { options, .. } => options.as_ref()?.condition,
+        _ => None,
     }
 }

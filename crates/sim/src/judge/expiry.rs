@@ -16,11 +16,11 @@
 //!
 //! An expired version is a version like any other for all other rules: what was acknowledged is not lost, and nothing older is shown. Once it may have been
 //! forgotten, it is a delete that may have been forgotten.
-use super::{Excuse, Judge, Rule, Seen, Witness};
+use super::{Excuse, Judge, Rule, Seen, Witness, conditions::condition_of};
 use crate::Record;
 use bytes::Bytes;
 use turnbuckle_core::{
-    Answer, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Rank, Receipt,
+    Answer, Condition, Content, Expiry, Hlc, Key, Micros, Operation, Promise, PutOptions, Rank, Receipt,
 };
 
 impl Judge {
@@ -28,6 +28,7 @@ impl Judge {
     pub(crate) fn may_expire(&self, key: &Key) -> bool {
         let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
         self.number_may_expire(key)
+            || self.text_may_expire(key)
             || of_key.is_some_and(|of_key| {
                 !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
             })
@@ -57,7 +58,11 @@ impl Judge {
     pub(crate) fn expire_until(&self, now: Micros, within: Micros) -> Option<Micros> {
         let all = self.keys.values().flat_map(|of_key| of_key.until.values());
         let soon = all.flatten().filter(|&&until| until <= now + within);
-        soon.max().copied().max(self.numbers_expire_until(now, within))
+        let of_texts = self.texts_expire_until(now + within);
+        soon.max()
+            .copied()
+            .max(self.numbers_expire_until(now, within))
+            .max(of_texts)
     }
 
     /// Whether an answer shows nothing and may do so only if some clock is ahead of true time: a value of the key expires later than now.
@@ -80,6 +85,12 @@ impl Judge {
             (Operation::Get { key, .. }, Answer::Value(None)) => is_early(key),
             (Operation::Put { key, value: None, .. }, Answer::Written { existed: false }) => is_early(key),
             (Operation::Put { key, .. }, Answer::Unmet(unmet)) => !unmet.has_value && is_early(key),
+            (Operation::Put { key, .. }, Answer::Replaced(None)) => is_early(key),
+            (Operation::Put { key, .. }, Answer::Written { .. })
+                if condition_of(record) == Some(Condition::Absent) =>
+            {
+                is_early(key)
+            }
             (Operation::ReadMany { keys, .. }, Answer::Values(values)) => {
                 let nothing = keys.iter().zip(values).filter(|(_, value)| value.is_none());
                 nothing.into_iter().any(|(key, _)| is_early(key))

@@ -53,6 +53,8 @@ pub(super) struct Needs {
     claim: Need,
     /// When the write that the receipt claims to reflect was acknowledged.
     claimed_at: Micros,
+    /// By the rule of conditions, where one replica decides.
+    decided: Need,
 }
 
 /// The result for an answer.
@@ -80,7 +82,28 @@ impl Judge {
             forgotten: self.forgotten_before(of_key, seen),
             claim,
             claimed_at,
+            decided: self.acknowledged_here(of_key, seen),
         }
+    }
+
+    /// What a replica that decides alone had acknowledged itself.
+    fn acknowledged_here(&self, of_key: &OfKey, seen: &Seen) -> Need {
+        let mut need = Need::default();
+        if !seen.is_decided_at_site {
+            return need;
+        }
+        let here = of_key
+            .acknowledged_until(seen.invoked)
+            .iter()
+            .filter(|write| write.version.id.replica == seen.server.replica());
+        for write in here {
+            let floor = Floor::at_least(write.version);
+            match self.is_excused(of_key, seen, write.version) {
+                true => need.excuse(floor, Excuse::PowerLoss),
+                false => need.firm = need.firm.max(Some(floor)),
+            }
+        }
+        need
     }
 
     /// What the witness had been shown before, unless something excuses that it is shown less.
@@ -189,7 +212,8 @@ impl Judge {
 impl Needs {
     /// Whether the answer itself, without its receipt, has to meet a floor.
     pub fn has_answer_needs(&self) -> bool {
-        !self.witness.is_none() || !self.session.is_none() || !self.forgotten.is_none()
+        let needs = [self.witness, self.session, self.forgotten, self.decided];
+        needs.into_iter().any(|need| !need.is_none())
     }
 
     /// Whether its receipt claims anything that could be wrong.
@@ -204,6 +228,7 @@ impl Needs {
             self.session.firm,
             self.forgotten.firm,
             self.claim.firm,
+            self.decided.firm,
         ];
         firm.into_iter().max().flatten()
     }
@@ -237,6 +262,14 @@ impl Needs {
             wrong(Rule::TrueReceipts, self.false_claim(seen, floor, &shows));
             None
         });
+        let decided = self.decided.judge(of_key, shown).unwrap_or_else(|floor| {
+            let server = seen.server;
+            wrong(
+                Rule::Conditions,
+                format!("operation {id}: replica {server} had acknowledged {floor} of {key}, and decides on {shows}"),
+            );
+            None
+        });
         // Whatever the floors demand: if the answer says that there was a value, there must have been one.
         let alone = match of_key.is_met(shown, None) {
             Met::Yes => None,
@@ -249,7 +282,7 @@ impl Needs {
                 None
             }
         };
-        judgement.answer = witness.or(session).or(forgotten).or(alone);
+        judgement.answer = witness.or(session).or(forgotten).or(decided).or(alone);
         judgement.claim = claim;
         if matches!(shown, Shown::ValueBelow(_)) {
             judgement.answer = judgement.answer.or(claim);

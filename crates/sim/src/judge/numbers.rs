@@ -106,7 +106,9 @@ impl Number {
         self.resets.values().any(|reset| {
             let sees = reset.answered.is_none_or(|(answered, _)| begun <= answered);
             // An expiry that has passed resets what it sees.
-            let expires = reset.until.is_some_and(|until| clocks_lie || begun <= until || sees);
+            let expires = reset
+                .until
+                .is_some_and(|until| clocks_lie || begun <= until || sees);
             reset.resets_seen && sees || expires
         })
     }

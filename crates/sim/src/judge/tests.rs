@@ -116,6 +116,7 @@ impl Court {
             clock_bound: Micros(1),
             siblings: false,
             until,
+            decided_at_site: false,
             proof: Proof::Plain,
         };
         record.returned = Some((self.now, (answer, Some(receipt))));

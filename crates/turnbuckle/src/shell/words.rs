@@ -77,7 +77,7 @@ fn printable(text: &[u8]) -> String {
         .collect()
 }
 
-/// The receipt of a reply, if it has one, in at most six lines.
+/// The receipt of a reply, if it has one, in at most seven lines.
 pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now_us: u64) -> Vec<String> {
     let (_, Some((claim, version))) = split_receipt(reply.clone()) else {
         return Vec::new();
@@ -137,6 +137,9 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         .is_some_and(|name| name.eq_ignore_ascii_case(b"SIBLINGS"));
     if claim.siblings && !is_write && !lists_them {
         lines.push("there are values beside it that no write has replaced: SIBLINGS lists them".to_string());
+    }
+    if is_decided_at_site(reply) {
+        lines.push(DECIDED_AT_SITE.to_string());
     }
     if let Some(hidden) = hidden(reply) {
         lines.push(hidden);
@@ -283,6 +286,19 @@ fn written(version: &str, now_us: u64) -> String {
     }
 }
 
+const DECIDED_AT_SITE: &str = "conditional: decided at this site alone; a write at another site may win";
+
+/// Whether a receipt says that one site has decided alone.
+fn is_decided_at_site(reply: &Value) -> bool {
+    let Value::Attribute(fields, _) = reply else {
+        return false;
+    };
+    let is = |value: &Value, known: &str| matches!(value, Value::Bulk(text) | Value::Simple(text) if *text == known);
+    fields
+        .iter()
+        .any(|(name, value)| is(name, "conditional") && is(value, "site"))
+}
+
 /// A line about the versions that a causal keyspace has and does not show yet.
 fn hidden(reply: &Value) -> Option<String> {
     let Value::Attribute(fields, _) = reply else {
@@ -349,6 +365,16 @@ mod tests {
             "# Stats\r\na:1\r\n\r\n# CPU\r\nb:\x1b[2J\r\n".into(),
         );
         assert_eq!(answer_in_words(&text), "# Stats\na:1\n\n# CPU\nb:[2J");
+    }
+
+    #[test]
+    fn a_write_says_that_one_site_has_decided() {
+        let reply = with_receipt(vec![(bulk("conditional"), bulk("site"))]);
+        let said = |reply: &Value, command| words(reply, command).contains(&DECIDED_AT_SITE.to_string());
+        assert!(said(&reply, "set"));
+        let other = with_receipt(vec![(bulk("conditional"), bulk("majority"))]);
+        assert!(!said(&other, "set"));
+        assert!(!said(&with_receipt(Vec::new()), "set"));
     }
 
     #[test]

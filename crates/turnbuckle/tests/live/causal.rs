@@ -79,12 +79,12 @@ fn a_comment_is_not_seen_before_the_photo_it_is_about() {
 fn what_sites_that_are_cut_apart_add_to_a_number_adds_up() {
     for keyspace in ["causal", "eventual"] {
         let mut cluster = Cluster::start("fsync", patient());
-        let mut clients: Vec<Client> = (0..3)
-            .map(|node| in_keyspace(&cluster, node, keyspace))
-            .collect();
+        let mut clients: Vec<Client> = (0..3).map(|node| in_keyspace(&cluster, node, keyspace)).collect();
         assert_eq!(words(&mut clients[0], "SET stock 100"), "OK");
         for client in &mut clients {
-            wait_until("every site has the number", || words(client, "GET stock") == "100");
+            wait_until("every site has the number", || {
+                words(client, "GET stock") == "100"
+            });
         }
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             cluster.cut_sites(one, other, true);

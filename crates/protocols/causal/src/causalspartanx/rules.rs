@@ -1,9 +1,6 @@
 use crate::stable::{Cx, Intervals, Put, Rules, Stable};
 use crate::{Bugs, bugs};
-use turnbuckle_core::{
-    Bug, Hlc, Parameter, ReplicaId, ServerId, Setting, Vector, Version,
-    VersionId,
-};
+use turnbuckle_core::{Bug, Hlc, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId};
 
 /// The configuration of a CausalSpartanX keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,6 +98,7 @@ impl Rules for CausalSpartanXRules {
         bugs::DELETES_TELL_NOTHING_STABLE,
         bugs::WAITS_FOR_ONE_SITE,
         bugs::EXPIRY_REVIVES,
+        bugs::CONDITIONS_IGNORE_THE_NEWEST,
         bugs::FORGETS_WHAT_EXPIRED,
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
         bugs::COUNTS_AS_SUMS,

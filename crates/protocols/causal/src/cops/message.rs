@@ -374,7 +374,7 @@ impl Wire for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Expiry, ReplicaId, Retimes, Unmet};
+    use turnbuckle_core::{Compute, Computed, Condition, Expiry, PutOptions, ReplicaId, Retimes, Unmet};
 
     /// An encoded value decodes to the same value. No part of the encoding decodes, nor does a longer frame.
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
@@ -441,6 +441,30 @@ mod tests {
                 eventual: true,
             });
         }
+        for condition in [Condition::Absent, Condition::Present, Condition::Version(id(2))] {
+            let computed = [
+                Compute::Add(-3),
+                Compute::AddDecimal(3.into()),
+                Compute::Append(Bytes::from_static(b"x")),
+                Compute::Overwrite(u32::MAX, Bytes::new()),
+            ];
+            for computes in computed.map(Some).into_iter().chain([None]) {
+                let options = PutOptions {
+                    condition: Some(condition),
+                    computes,
+                    ..PutOptions::default()
+                };
+                let change = Change::new(None, Some(&options));
+                assert_eq!(change.options().as_deref(), Some(&options));
+                there_and_back(&Request::Put {
+                    key: key.clone(),
+                    change,
+                    nearest: nearest(),
+                    seen: Hlc(11),
+                    eventual: false,
+                });
+            }
+        }
         there_and_back(&Request::Confirm {
             version: (key, id(3)),
             waits: true,
@@ -461,6 +485,15 @@ mod tests {
             },
             Response::Written {
                 changed: Changed::Retimed(Bytes::from_static(b"v")),
+            },
+            Response::Written {
+                changed: Changed::Replaced(Some(Bytes::from_static(b"v"))),
+            },
+            Response::Written {
+                changed: Changed::Replaced(None),
+            },
+            Response::Written {
+                changed: Changed::Computed(Computed::Length(3)),
             },
             Response::Nothing {
                 changed: Changed::Made { existed: false },

@@ -186,6 +186,7 @@ impl Protocol for Cops {
         tolerates_clock_steps: true,
         tolerates_old_directories: true,
         takes_expiry: true,
+        decides_at_site: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<CopsConfig>] = &[
@@ -216,6 +217,7 @@ impl Protocol for Cops {
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::EXPIRY_REVIVES,
+        bugs::CONDITIONS_IGNORE_THE_NEWEST,
         bugs::FORGETS_WHAT_EXPIRED,
     ];
     const METRICS: &'static [Metric<Self>] = &of_hidden_versions::<Self>(

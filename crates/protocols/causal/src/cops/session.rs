@@ -485,6 +485,7 @@ mod tests {
             clock_bound: Micros(0),
             siblings: false,
             until: None,
+            decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
         };
         let outcome = Outcome::Answered(response, receipt);

@@ -73,6 +73,7 @@ impl Protocol for Eventual {
         tolerates_old_directories: true,
         takes_expiry: true,
         counts: true,
+        decides_at_site: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[
@@ -97,6 +98,7 @@ impl Protocol for Eventual {
         bugs::EXPIRY_REVIVES,
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
+        bugs::CONDITIONS_IGNORE_THE_NEWEST,
     ];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
@@ -298,10 +300,14 @@ impl Eventual {
         let now = cx.read_time();
         let before = Shown::all(cx.chain(&key));
         let there = before.label();
-        let new = match change.of(&before, now) {
+        let receipt = |replica: &Eventual, cx: &Context<'_, Eventual>, label| Receipt {
+            decided_at_site: change.decides(),
+            ..replica.receipt(cx, Level::Eventual, label)
+        };
+        let new = match change.of(&self.bugs.decided_on(&change, &before), now) {
             Ok(new) => new,
             Err(changed) => {
-                let receipt = self.receipt(cx, Level::Eventual, there);
+                let receipt = receipt(self, cx, there);
                 return cx.reply(id, changed.into(), receipt);
             }
         };
@@ -317,7 +323,7 @@ impl Eventual {
         let (content, changed) = match new.stamped(version) {
             Ok(stamped) => stamped,
             Err(changed) => {
-                let receipt = self.receipt(cx, Level::Eventual, there);
+                let receipt = receipt(self, cx, there);
                 return cx.reply(id, changed.into(), receipt);
             }
         };
@@ -326,7 +332,7 @@ impl Eventual {
             content: self.bugs.content(content, &changed),
             meta: (),
         };
-        let receipt = self.receipt(cx, Level::Eventual, Some(written.label()));
+        let receipt = receipt(self, cx, Some(written.label()));
         let kept = cx.replicate(cx.others(), key, written);
         assert!(kept, "a new stamp is above every version of its key");
         cx.reply(id, changed.into(), receipt);

@@ -2,8 +2,7 @@ use crate::stable::{Cx, Intervals, Line, Put, Request, Rules, Stable, Timer};
 use crate::{Bugs, bugs};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Bug, Hlc, Micros, Now, Parameter, ReplicaId, RequestId, ServerId,
-    Setting, Vector, Version, VersionId,
+    Bug, Hlc, Micros, Now, Parameter, ReplicaId, RequestId, ServerId, Setting, Vector, Version, VersionId,
 };
 
 /// The configuration of a GentleRain keyspace.
@@ -70,6 +69,7 @@ impl Rules for GentleRainRules {
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::PROVES_BY_THE_LEAST_CLOCK,
         bugs::EXPIRY_REVIVES,
+        bugs::CONDITIONS_IGNORE_THE_NEWEST,
         bugs::FORGETS_WHAT_EXPIRED,
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
         bugs::COUNTS_AS_SUMS,

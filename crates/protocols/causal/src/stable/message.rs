@@ -227,11 +227,21 @@ impl Put {
     }
 }
 
+/// Whether a step is decided by the value before: see [`Change::decides`].
+pub fn step_decides(step: &Step) -> bool {
+    match step {
+        Step::Get(_) | Step::Lifetime(_) => false,
+        Step::Put(_, value, options) => Change::new(value.clone(), options.as_deref()).decides(),
+    }
+}
+
 /// Whether the outcome of a step tells what is there before.
 pub fn step_reads(step: &Step, eventual: bool) -> bool {
     match step {
         Step::Get(_) | Step::Lifetime(_) => !eventual,
-        Step::Put(_, value, options) => Change::new(value.clone(), options.as_deref()).depends_on_before(eventual),
+        Step::Put(_, value, options) => {
+            Change::new(value.clone(), options.as_deref()).depends_on_before(eventual)
+        }
     }
 }
 
@@ -525,7 +535,9 @@ impl Wire for Response {
             },
             3 => Response::Refused(String::from_utf8_lossy(&from.bytes()?).into_owned()),
             4 => Response::Transacted {
-                steps: (0..from.count()?).map(|_| from.stepped()).collect::<Result<_, _>>()?,
+                steps: (0..from.count()?)
+                    .map(|_| from.stepped())
+                    .collect::<Result<_, _>>()?,
                 past: from.vector()?,
                 stable: from.vector()?,
                 expired: from.hlc()?,

@@ -1,12 +1,12 @@
-use super::message::step_reads;
+use super::message::{step_decides, step_reads};
 use super::{
     Get, Intervals, Line, Message, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer, Work,
 };
 use crate::{Bugs, metrics::of_hidden_versions};
 use turnbuckle_core::{
-    Bounded, Bug, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta, Metric, Micros,
-    NetEffect, NewContent, Now, Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId,
-    ServerId, Shown, Topology, Transactions, Vector, Version, VersionId, Vitals,
+    Bounded, Bug, Changed, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Label, Level, Meta, Metric,
+    Micros, NetEffect, NewContent, Now, Parameter, Protocol, Reading, Receipt, Recovered, ReplicaId,
+    Replication, RequestId, ServerId, Shown, Topology, Transactions, Vector, Version, VersionId, Vitals,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -171,6 +171,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         takes_expiry: true,
         counts: true,
         transactions: Transactions::WithoutConditions,
+        decides_at_site: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
@@ -537,7 +538,8 @@ impl<R: Rules> TimedReplica<R> {
             Work::Many(_) => return self.on_transaction(cx, id, put, now, deadline),
         };
         let (before, hidden) = Shown::of(cx.chain(&key), |d| self.rules.is_visible(&self.stable, d));
-        let new = change.of(&before, now);
+        let new = change.of(&self.bugs.decided_on(change, &before), now);
+        let decides = change.decides();
         let expired = before.expired_at(now).filter(|_| reads).unwrap_or(Hlc::ZERO);
         let is_local = reads && self.is_own(&before);
         let seen = if reads {
@@ -568,7 +570,7 @@ impl<R: Rules> TimedReplica<R> {
                     stable,
                     expired,
                 };
-                return self.reply(cx, id, response, given, before, hidden);
+                return self.reply_decided(cx, id, response, decides, (given, before, hidden));
             }
         };
         let response = Response::Written {
@@ -577,7 +579,24 @@ impl<R: Rules> TimedReplica<R> {
             stable,
             expired,
         };
-        self.reply(cx, id, response, given, Some(written), Hidden::default());
+        let of_it = (given, Some(written), Hidden::default());
+        self.reply_decided(cx, id, response, decides, of_it);
+    }
+
+    /// Answers a write, which may have been decided by what is shown here.
+    fn reply_decided(
+        &self,
+        cx: &mut Cx<'_, R>,
+        id: RequestId,
+        response: Response,
+        decided_at_site: bool,
+        (given, version, hidden): (Level, Option<Label>, Hidden),
+    ) {
+        let receipt = Receipt {
+            decided_at_site,
+            ..self.stable.receipt(cx, given, None, hidden)
+        };
+        cx.reply(id, response, receipt.of(version));
     }
 
     /// Stamps what is new and replicates it. Returns the version, and the answer.
@@ -672,14 +691,16 @@ impl<R: Rules> TimedReplica<R> {
             stable,
             expired,
         };
-        self.reply(cx, id, response, written_at(put.eventual), written, Hidden::default());
+        let of_it = (written_at(put.eventual), written, Hidden::default());
+        self.reply_decided(cx, id, response, steps.iter().any(step_decides), of_it);
     }
 
     /// A planted bug: a timestamp that a promise tells apart from those before it.
     fn stamp_apart(&mut self, cx: &mut Cx<'_, R>, past: &Vector) -> VersionId {
         self.stable.promised(self.rules.promise(cx));
         self.stable.stabilise(cx, self.snapshots.vectors());
-        self.rules.stamp(&mut self.stable, cx, past, Hlc::ZERO, &|_, _| true)
+        self.rules
+            .stamp(&mut self.stable, cx, past, Hlc::ZERO, &|_, _| true)
     }
 
     /// What a client that has seen this must know to be stable, as a client that reads does. Nothing, if all of it is of this site.

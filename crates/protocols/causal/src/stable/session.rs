@@ -1,3 +1,4 @@
+use super::message::step_decides;
 use super::{Get, Put, Request, Response, Rotx, Rules, TimedReplica, Work};
 use crate::{
     View,
@@ -204,13 +205,14 @@ impl<R: Rules> Session for TimedSession<R> {
             Operation::Put {
                 key, value, options, ..
             } => {
-                // Nothing orders writes at level `eventual` but the clock of one server.
-                let server = match eventual {
+                let change = Change::new(value, options.as_deref());
+                // Nothing orders writes at level `eventual` but the clock of one server. And what is decided at one site is always decided at the same one.
+                let server = match eventual || change.decides() {
                     true => self.at_home(&key),
                     false => self.server_of(cx, std::slice::from_ref(&key), false),
                 };
                 let has_moved = self.moved || server.site != self.home;
-                let work = Work::One(key, Change::new(value, options.as_deref()));
+                let work = Work::One(key, change);
                 let request = self.put(work, server, has_moved, eventual);
                 cx.ask(tag, 0, server, request);
             }
@@ -220,7 +222,7 @@ impl<R: Rules> Session for TimedSession<R> {
                     Ok(None) => return cx.answer(tag, Answer::Transacted(Some(Vec::new())), None),
                     Err(failure) => return cx.fail(tag, failure),
                 };
-                let server = match eventual {
+                let server = match eventual || transaction.steps.iter().any(step_decides) {
                     true => self.at_home(key),
                     false => self.server_of(cx, std::slice::from_ref(key), false),
                 };

@@ -64,7 +64,10 @@ impl Host {
                 levels: about.levels,
                 db: self.config.db(id),
                 partitions: about.partitions,
-                details: vec![("durability".into(), entry.durability.to_string())],
+                details: vec![
+                    ("durability".into(), entry.durability.to_string()),
+                    ("conditional".into(), entry.decides().into()),
+                ],
             })
             .collect()
     }

@@ -74,7 +74,8 @@ impl Data<'_> {
                 durability: keyspace.durability,
             };
             let (protocol, parameters) = (keyspace.protocol, &keyspace.parameters);
-            let add = add_keyspace(&mut builder, config, protocol, parameters, keyspace.levels)?;
+            let (levels, conditional) = (keyspace.levels, keyspace.conditional);
+            let add = add_keyspace(&mut builder, config, protocol, parameters, levels, conditional)?;
             keyspaces.push(add);
         }
         let node = builder.open(now)?;

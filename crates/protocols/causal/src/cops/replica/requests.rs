@@ -141,7 +141,7 @@ impl Cops {
         let chain = cx.chain(&key);
         let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
         let (before, hidden) = Shown::of(chain, |version| self.is_visible(version.id));
-        let new = change.of(&before, now);
+        let new = change.of(&self.config.bugs.decided_on(&change, &before), now);
         let expired = before.expired_at(now).unwrap_or(Hlc::ZERO);
         let before = before.label();
         let written = new.and_then(|new| {
@@ -167,11 +167,15 @@ impl Cops {
             Ok((written, changed))
         });
         let given = level(eventual);
+        let decided = |receipt| Receipt {
+            decided_at_site: change.decides(),
+            ..receipt
+        };
         match written {
             Ok((written, changed)) => {
                 self.collect(cx, &key);
                 let receipt = self.receipt(cx, given, Some(written), Hidden::default());
-                cx.reply(id, Response::Written { changed }, receipt);
+                cx.reply(id, Response::Written { changed }, decided(receipt));
             }
             Err(changed) => {
                 let response = Response::Nothing {
@@ -180,7 +184,7 @@ impl Cops {
                     expired,
                 };
                 let receipt = self.receipt(cx, given, before, hidden);
-                cx.reply(id, response, receipt);
+                cx.reply(id, response, decided(receipt));
             }
         }
     }
