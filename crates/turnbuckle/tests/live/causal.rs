@@ -1,5 +1,6 @@
 //! Causal keyspaces as clients see them.
 use crate::cluster::{Client, Cluster, patient, text, wait_until};
+use std::collections::BTreeSet;
 use turnbuckle_resp::Value;
 use turnbuckle_server::config::Limits;
 
@@ -116,6 +117,70 @@ fn what_sites_that_are_cut_apart_add_to_a_number_adds_up() {
             wait_until("what was seen is reset", || words(client, "GET stock") == "1");
         }
     }
+}
+
+/// One site writes two keys by transactions, and the others read both. They never see a part, also while a link is cut and healed and the writer is killed.
+#[test]
+fn a_transaction_is_seen_as_a_whole_at_every_site() {
+    let mut cluster = Cluster::start("fsync", patient());
+    let mut writer = causal(&cluster, 0);
+    let mut readers = [causal(&cluster, 1), causal(&cluster, 2)];
+    let mut seen = BTreeSet::new();
+    for round in 0..200 {
+        if round == 80 {
+            cluster.cut_sites(0, 1, true);
+        }
+        if round == 120 {
+            cluster.kill(0);
+            cluster.start_node(0);
+            writer = causal(&cluster, 0);
+            wait_until("the node serves", || {
+                words(&mut writer, "GET {7}one") != "UNAVAILABLE"
+            });
+        }
+        for command in [
+            "MULTI",
+            &format!("SET {{7}}one v{round}"),
+            "INCR {7}sum",
+            "EXPIRE {7}sum 3600",
+        ] {
+            words(&mut writer, command);
+        }
+        for command in ["INCR {7}total", &format!("SET {{7}}other v{round}"), "EXEC"] {
+            words(&mut writer, command);
+        }
+        for reader in &mut readers {
+            let Value::Array(values) =
+                reader.call(&[b"MGET", b"{7}one", b"{7}other", b"{7}sum", b"{7}total"])
+            else {
+                continue;
+            };
+            let values: Vec<String> = values.iter().map(text).collect();
+            assert_eq!(values[0], values[1], "round {round}");
+            assert_eq!(values[2], values[3], "round {round}");
+            seen.insert(values[0].clone());
+        }
+    }
+    assert!(seen.len() > 2, "readers saw {seen:?}");
+    cluster.cut_sites(0, 1, false);
+    let last = words(&mut writer, "GET {7}one");
+    for reader in &mut readers {
+        wait_until("every site has the last one", || {
+            words(reader, "GET {7}other") == last
+        });
+    }
+    let refused = words(&mut writer, "WATCH {7}one");
+    assert!(refused.starts_with("UNSUPPORTED WATCH"), "{refused}");
+    words(&mut writer, "MULTI");
+    for key in 0..20 {
+        words(&mut writer, &format!("SET apart:{key} 1"));
+    }
+    let refused = words(&mut writer, "EXEC");
+    assert!(refused.contains("must be in one partition"), "{refused}");
+    assert!(
+        is_nothing(&words(&mut writer, "GET apart:0")),
+        "nothing was carried out"
+    );
 }
 
 /// The same where nothing waits for anything.
