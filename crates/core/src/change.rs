@@ -290,6 +290,8 @@ impl NewContent {
         let until = expiry.and_then(deadline).map(|until| until.min(Content::LATEST));
         let Some((retimes, base)) = self.retimes else {
             let resets = self.tally.map_or_else(Vec::new, |tally| tally.resets_all());
+            // A delete has no expiry.
+            let until = until.filter(|_| value.is_some());
             let content = Content::register(value, until, None, resets);
             return Ok((content, told.unwrap_or(Changed::Made { existed })));
         };

@@ -434,10 +434,14 @@ impl Judge {
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
                 self.check_condition(id, record, true, *existed, None);
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
-                self.found_nothing(&seen, record);
+                if !existed {
+                    self.found_nothing(&seen, record);
+                }
                 let needs = self.needs(&seen);
                 self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
-                self.found_value(seen, needs, record, receipt.rank());
+                if *existed {
+                    self.found_value(seen, needs, record, receipt.rank());
+                }
             }
             (Operation::Put { key, value, .. }, Answer::Failed(failure), _) if failure.is_definite() => {
                 self.refused(id, key, value.as_ref());
