@@ -42,7 +42,7 @@ pub(crate) fn put_row<'a, M: Meta>(
     versions: impl Iterator<Item = &'a Version<M>> + Clone,
 ) {
     let mut contents = versions.clone().map(|version| &version.content);
-    let format = if contents.clone().any(|content| CountsRecord::is_needed(content)) {
+    let format = if contents.clone().any(CountsRecord::is_needed) {
         COUNTED
     } else if contents.clone().any(|content| content.base().is_some()) {
         RETIMED

@@ -3,7 +3,7 @@ use crate::machine::{Machine, at, link, server};
 use bytes::Bytes;
 use turnbuckle_causal::{
     CausalSpartanX,
-    stable::{Put, Request},
+    stable::{Put, Request, Work},
 };
 use turnbuckle_core::{Chain, Hlc, Key, Vector, Versions};
 
@@ -15,8 +15,7 @@ const HOT: &str = "{last}hot";
 fn put(key: &str, value: Vec<u8>) -> Request {
     Request::Put(Put {
         seen: Hlc::ZERO,
-        key: Key::from(key),
-        change: Some(value.into()).into(),
+        work: Work::One(Key::from(key), Some(value.into()).into()),
         past: Vector::ZERO,
         stable: Vector::ZERO,
         moved: false,

@@ -4,7 +4,7 @@ use crate::machine::{Machine, at, link, server};
 use bytes::Bytes;
 use turnbuckle_causal::{
     CausalSpartanX,
-    stable::{Get, Put, Request, Response},
+    stable::{Get, Put, Request, Response, Work},
 };
 use turnbuckle_core::{Hlc, Key, Outcome, ReplicaId, Vector};
 
@@ -24,8 +24,7 @@ fn get() -> Request {
 fn put(past: Vector) -> Request {
     Request::Put(Put {
         seen: Hlc::ZERO,
-        key: Key::from(KEY),
-        change: Some(Bytes::from_static(b"value")).into(),
+        work: Work::One(Key::from(KEY), Some(Bytes::from_static(b"value")).into()),
         past,
         stable: Vector::ZERO,
         moved: false,
@@ -65,8 +64,10 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
         for number in 0..40_u8 {
             let filler = Put {
                 seen: Hlc::ZERO,
-                key: Key::from(format!("{{last}}{number}").as_str()),
-                change: Some(vec![0; 20 << 10].into()).into(),
+                work: Work::One(
+                    Key::from(format!("{{last}}{number}").as_str()),
+                    Some(vec![0; 20 << 10].into()).into(),
+                ),
                 past: Vector::ZERO,
                 stable: Vector::ZERO,
                 moved: false,
