@@ -207,14 +207,11 @@ impl<'a, M: Meta> Shown<'a, M> {
             || self.newest().any(|newest| newest.left(seen, expired).is_some())
     }
 
-    /// Whether the register is a delete or expires at some time, and all counts are reset then. So the key may be forgotten as if there were no counts ([`Version::gone_at`]).
-    pub fn may_be_forgotten(&self) -> bool {
-        let Some(register) = self.register.filter(|register| register.gone_at().is_some()) else {
-            return false;
-        };
-        let expired = register.content.until().map(Hlc::from_wall);
-        let seen = register.content.seen();
-        self.newest().all(|newest| newest.left(seen, expired).is_none())
+    /// Whether the register has no value, and has reset all counts.
+    pub fn is_reset(&self) -> bool {
+        let seen = self.register.map_or(&[][..], |register| register.content.seen());
+        let has_value = self.register.is_some_and(|register| register.content.stored().is_some());
+        !has_value && self.newest().all(|newest| newest.left(seen, None).is_none())
     }
 
     /// When the value expires, for a reader at this time. `None`: never, or it has expired.
