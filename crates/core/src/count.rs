@@ -35,7 +35,7 @@
 //! # Since when a count counts
 //!
 //! If everything that a replica has added is reset, its next count begins from 0, and says so: its `since` is its own timestamp. Otherwise `since` stays. A write that has seen only counts from before
-//! `since` has seen nothing of this one. So a key that was deleted can be forgotten, with its counts: what a replica adds later does not build on what is forgotten.
+//! `since` has seen nothing of this one. A key that was counted is not forgotten when it is deleted: a write at a site that had forgotten the counts would not reset them at others.
 //!
 //! # What this cannot do
 //!
@@ -210,7 +210,9 @@ impl<'a, M: Meta> Shown<'a, M> {
     /// Whether the register has no value, and has reset all counts.
     pub fn is_reset(&self) -> bool {
         let seen = self.register.map_or(&[][..], |register| register.content.seen());
-        let has_value = self.register.is_some_and(|register| register.content.stored().is_some());
+        let has_value = self
+            .register
+            .is_some_and(|register| register.content.stored().is_some());
         !has_value && self.newest().all(|newest| newest.left(seen, None).is_none())
     }
 

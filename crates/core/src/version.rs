@@ -162,15 +162,9 @@ impl<M> Version<M> {
 }
 
 impl<M: Meta> Version<M> {
-    /// Whether this version has removed another one of its key: an older version of the register or, if it is gone at this time, a count that it has reset.
-    pub fn removes(&self, other: &Version<M>, now: Hlc) -> bool {
-        if other.content.count().is_none() {
-            return other.rank() < self.rank();
-        }
-        let mut seen = self.content.seen().iter();
-        let expired = self.content.expired_at(now);
-        seen.any(|seen| seen.replica == other.id.replica && other.id.at <= seen.at)
-            || expired.is_some_and(|expired| other.id.at < expired)
+    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register. Counts stay: a key that was counted is not forgotten.
+    pub fn removes(&self, other: &Version<M>) -> bool {
+        other.content.count().is_none() && other.rank() < self.rank()
     }
 
     /// Checks a version from outside, where siblings are kept: its timestamp must be above everything that it depends on.

@@ -11,8 +11,6 @@ pub struct TakeBack {
     pub since: Hlc,
     /// Deletes up to this time may be forgotten at other replicas.
     pub forgettable: Hlc,
-    /// The time at which values have expired, to tell which counts they have reset.
-    pub now: Hlc,
 }
 
 /// Why rows are sent.
@@ -41,12 +39,8 @@ pub struct RowRequest {
 impl RowRequest {
     /// Sends a peer, which lacks no other rows, what it has lost.
     pub fn give_back(since: Hlc) -> RowRequest {
-        let (forgettable, now) = (Hlc::ZERO, Hlc::ZERO);
-        RowRequest::again(Purpose::Return(TakeBack {
-            since,
-            forgettable,
-            now,
-        }))
+        let forgettable = Hlc::ZERO;
+        RowRequest::again(Purpose::Return(TakeBack { since, forgettable }))
     }
 
     /// A full copy for a peer.

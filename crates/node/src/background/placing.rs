@@ -206,15 +206,15 @@ impl<P: Protocol> Keyspace<P> {
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
         theirs.reverse();
         for version in theirs {
-            let was_here = covers(&our_cut, version.id)
-                || forgotten.is_some_and(|forgotten| forgotten.removes(version, read_at));
+            let was_here =
+                covers(&our_cut, version.id) || forgotten.is_some_and(|forgotten| forgotten.removes(version));
             if is_here(lane, version.rank()) || !merges && was_here {
                 continue;
             }
             let (key, version) = (key.compact(), version.clone());
             let has_stream = P::DESCRIPTOR.replication == Replication::Streams;
             let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
-            let is_deleted = deleted.is_some_and(|deleted| deleted.removes(&version, read_at));
+            let is_deleted = deleted.is_some_and(|deleted| deleted.removes(&version));
             let is_news = version.id.replica == lane.id && !is_in_stream && !is_deleted;
             let input = if is_news {
                 // A power loss took this version and its place in the stream from this replica, so the other sites may not have it either.

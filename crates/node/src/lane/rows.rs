@@ -100,13 +100,8 @@ impl<P: Protocol> Lane<P> {
         let snapshot = self.store.table().snapshot()?;
         let (begin, purpose) = match purpose {
             Purpose::Return(lost) if !self.env.shared().config.planted.returns_deleted_versions => {
-                let (forgettable, now) = (self.replica.protocol().shown(), self.replica.clock());
-                let lost = TakeBack {
-                    forgettable,
-                    now,
-                    ..lost
-                };
-                (None, Purpose::Return(lost))
+                let forgettable = self.replica.protocol().shown();
+                (None, Purpose::Return(TakeBack { forgettable, ..lost }))
             }
             Purpose::Return(_) => (None, purpose),
             Purpose::Copy => match self.copy_begin(replica) {

@@ -84,9 +84,9 @@ impl<M: Meta> RowsOut<M> {
                 .filter(|version| !M::SIBLINGS && may_be_forgotten(self.purpose, version));
             let deleted = deletes.max_by_key(|version| version.rank());
             if let Some(deleted) = deleted
-                && chain.iter().any(|version| {
-                    is_asked(self.purpose, replica, version.id) && removes(self.purpose, deleted, version)
-                })
+                && chain
+                    .iter()
+                    .any(|version| is_asked(self.purpose, replica, version.id) && deleted.removes(version))
             {
                 note_newest(&mut self.withheld, deleted.id);
             }
@@ -123,17 +123,9 @@ fn wants<M: Meta>(
     match purpose {
         Purpose::Copy => true,
         Purpose::Return(_) => {
-            let is_removed = deleted.is_some_and(|deleted| removes(purpose, deleted, version));
+            let is_removed = deleted.is_some_and(|deleted| deleted.removes(version));
             is_asked(purpose, replica, version.id) && !is_removed
         }
-    }
-}
-
-/// Whether a delete has removed a version. A value that has not expired has removed no count.
-fn removes<M: Meta>(purpose: Purpose, deleted: &Version<M>, version: &Version<M>) -> bool {
-    match purpose {
-        Purpose::Copy => false,
-        Purpose::Return(lost) => deleted.removes(version, lost.now),
     }
 }
 
