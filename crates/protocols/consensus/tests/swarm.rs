@@ -158,7 +158,7 @@ fn every_planted_bug_is_found() {
         ("keeps_no_votes", linearizable, two, 1..=20),
         ("syncs_nothing", linearizable, two, 245..=252),
         ("copies_ahead", linearizable, two, 1..=20),
-        ("forgets_that_it_lost", linearizable, two, 290..=300),
+        ("forgets_that_it_lost", linearizable, two, 310..=320),
         ("changes_at_once", linearizable, Keys::Drawn, 4885..=4895),
         ("drops_entries", linearizable, two, 1..=20),
         ("writes_twice", linearizable, two, 1..=30),
