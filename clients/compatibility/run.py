@@ -42,7 +42,7 @@ DJANGO = {
     "set_many": "`set_many`",
 }
 # What is refused, in all clients.
-REFUSED = {"transaction_elsewhere", "hashes", "messages", "add", "incr", "set_many"}
+REFUSED = {"hashes", "messages", "add", "set_many"}
 
 
 def run(command, cwd=HERE, **more):
