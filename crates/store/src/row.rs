@@ -332,6 +332,38 @@ mod tests {
         chain
     }
 
+    /// The same chain with two counts, below an expiry that has seen one of them.
+    fn counted(mut chain: Chain<Note>) -> Chain<Note> {
+        let at = chain.newest().id.at.0;
+        let count = |total: &str, at: u64, replica: u16| Version {
+            id: VersionId {
+                at: Hlc(at),
+                replica: ReplicaId(replica),
+            },
+            content: Content::counting(turnbuckle_core::Count {
+                since: Hlc(3),
+                total: total.parse().unwrap(),
+            }),
+            meta: Note(3),
+        };
+        let seen = turnbuckle_core::SeenCount {
+            replica: ReplicaId(2),
+            at: Hlc(at + 1),
+            total: 12.into(),
+        };
+        chain.insert(count("12", at + 1, 2));
+        chain.insert(count("-0.5", at + 3, 4));
+        chain.insert(Version {
+            id: VersionId {
+                at: Hlc(at + 2),
+                replica: ReplicaId(1),
+            },
+            content: Content::register(None, Some(Micros(9)), None, vec![seen]),
+            meta: Note(4),
+        });
+        chain
+    }
+
     fn samples() -> Vec<(Vec<u8>, Chain<Note>)> {
         let several = chain(&[
             (9, 1, None),
@@ -345,7 +377,9 @@ mod tests {
             (b"key".to_vec(), several.clone()),
             (vec![b'k'; 2000], several.clone()),
             (b"key".to_vec(), expiring(several.clone())),
-            (b"key".to_vec(), retimed(several)),
+            (b"key".to_vec(), retimed(several.clone())),
+            (b"key".to_vec(), counted(retimed(several))),
+            (b"key".to_vec(), counted(chain(&[(0x40, 1, None)]))),
         ]
     }
 
