@@ -254,9 +254,9 @@ impl Decides {
 }
 
 impl NewContent {
-    /// The new version must be stamped above this. A hybrid clock always is, a raw one only if it was not set back: a replica's newest count is the one that counts.
+    /// The new version must be stamped above this. A hybrid clock always is, a raw one only if it was not set back: a replica's newest count is the one that counts, and a write has seen no count that is stamped later.
     pub fn above(&self, replica: ReplicaId) -> Hlc {
-        let tally = self.tally.as_ref().filter(|_| self.adds.is_some());
+        let tally = self.tally.as_ref();
         tally.map_or(Hlc::ZERO, |tally| tally.counted_at(replica))
     }
 
