@@ -173,11 +173,6 @@ impl<'a, M: Meta> Shown<'a, M> {
         self.register
     }
 
-    /// Whether there are counts.
-    pub fn has_counts(&self) -> bool {
-        !self.counts.is_empty()
-    }
-
     fn newest(&self) -> impl Iterator<Item = Newest> + '_ {
         self.counts.iter().filter_map(|version| {
             let VersionId { at, replica } = version.id;

@@ -91,7 +91,7 @@ impl NetEffect {
             Step::Lifetime(_) => Stepped::Lifetime(Lifetime::new(net.has_value(now), net.until(now))),
             Step::Put(_, value, options) => {
                 let change = Change::new(value.clone(), options.as_deref());
-                Stepped::Changed(net.change(&change, now))
+                Stepped::Changed(net.change(&change, self.id))
             }
         }
     }
@@ -140,7 +140,8 @@ impl Net {
         until.filter(|_| !is_over(until, now))
     }
 
-    fn change(&mut self, change: &Change, now: Hlc) -> Changed {
+    fn change(&mut self, change: &Change, id: VersionId) -> Changed {
+        let now = id.at;
         let (existed, previous) = (self.has_value(now), self.until(now));
         let before = change.decides().then(|| self.value(now));
         if let Some(before) = &before {
@@ -156,7 +157,7 @@ impl Net {
             }
         }
         if let Some(adds) = &change.adds {
-            return match self.add(adds, now) {
+            return match self.add(adds, id) {
                 Ok(computed) => Changed::Computed(computed),
                 Err(why) => Changed::NotComputed(why),
             };
@@ -205,11 +206,14 @@ impl Net {
         }
     }
 
-    fn add(&mut self, adds: &crate::Compute, now: Hlc) -> Result<Computed, NotComputed> {
-        let computed = Sum::with(self.sum(now), adds)?;
+    /// The count that is written in the end must have room for it, too.
+    fn add(&mut self, adds: &crate::Compute, id: VersionId) -> Result<Computed, NotComputed> {
+        let computed = Sum::with(self.sum(id.at), adds)?;
         let more = adds.added().ok_or(NotComputed::NotANumber)?;
         let added = self.added.unwrap_or_default().checked_add(more);
-        self.added = Some(added.ok_or(NotComputed::TooManyDigits)?.normalize());
+        let added = added.ok_or(NotComputed::TooManyDigits)?.normalize();
+        self.before.counted(id, added).ok_or(NotComputed::TooManyDigits)?;
+        self.added = Some(added);
         Ok(computed)
     }
 

@@ -146,3 +146,37 @@ proptest! {
         prop_assert_eq!(told, alone(&mut one_by_one, &add, next));
     }
 }
+
+/// An addition that the count has no room for is refused, and nothing of it is lost silently.
+#[test]
+fn an_addition_that_has_no_room_is_refused() {
+    let add = |more: &str| {
+        let compute = Compute::AddDecimal(more.parse().unwrap());
+        let options = PutOptions {
+            computes: Some(compute),
+            ..PutOptions::default()
+        };
+        Step::Put(Key::from("x"), None, Some(Box::new(options)))
+    };
+    let most = "79228162514264337593543950335";
+    let mut chain = None;
+    alone(&mut chain, &add(most), Hlc::from_wall(Micros(1)));
+    // The value is small again, and the replica's own count is not.
+    let other = Version {
+        id: VersionId {
+            at: Hlc::from_wall(Micros(2)),
+            replica: ReplicaId(2),
+        },
+        content: turnbuckle_core::Content::counting(turnbuckle_core::Count {
+            since: Hlc::from_wall(Micros(2)),
+            total: format!("-{most}").parse().unwrap(),
+        }),
+        meta: (),
+    };
+    insert(&mut chain, other);
+    let mut effect = NetEffect::new(id(Hlc::from_wall(NOW)));
+    let told: Answer = effect.carry_out(&add("1"), &Shown::all(chain.as_ref())).into();
+    assert_eq!(told, alone(&mut chain.clone(), &add("1"), Hlc::from_wall(NOW)));
+    assert!(matches!(told, Answer::NotComputed(_)), "{told:?}");
+    assert_eq!(effect.into_versions(()).count(), 0);
+}

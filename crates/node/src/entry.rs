@@ -104,7 +104,7 @@ pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
 /// Decodes an entry.
 ///
 /// # Errors
-/// If it does not decode, names a site that the cluster does not have, gives a delete an expiry, changes the expiry of a version that is not older, or says of counts what cannot
+/// If it does not decode, names a site that the cluster does not have, changes the expiry of a version that is not older, or says of counts what cannot
 /// be ([`CountsRecord::counts`]).
 pub(crate) fn decode_entry<M: Meta>(
     bytes: Bytes,
