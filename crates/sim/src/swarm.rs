@@ -113,8 +113,7 @@ impl Draw {
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.keeps_siblings
         {
-            // Not from the draws of everything else.
-            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x7369_626C);
+            let mut random = of_option(self.world.seed, 0x7369_626C);
             mixed.siblings = *random.pick(&[30, 60]);
             // Without contexts, a write may replace anything that is older. So in half of the worlds all writes have one.
             mixed.contexts = *random.pick(&[70, 100]);
@@ -122,8 +121,7 @@ impl Draw {
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.takes_expiry
         {
-            // Not from the draws of everything else.
-            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6578_7069);
+            let mut random = of_option(self.world.seed, 0x6578_7069);
             mixed.expires = *random.pick(&[0, 0, 30, 70]);
             if mixed.expires > 0 {
                 mixed.retimes = *random.pick(&[0, 20, 40]);
@@ -132,29 +130,25 @@ impl Draw {
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.transactions == Transactions::All
         {
-            // Not from the draws of everything else.
-            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6C65_6467);
+            let mut random = of_option(self.world.seed, 0x6C65_6467);
             mixed.ledgers = *random.pick(&[0, 0, 20, 60]);
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.counts
         {
-            // Not from the draws of everything else.
-            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x6E75_6D62);
+            let mut random = of_option(self.world.seed, 0x6E75_6D62);
             mixed.numbers = *random.pick(&[0, 0, 20, 60]);
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.transactions == Transactions::WithoutConditions
         {
-            // Not from the draws of everything else.
-            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x7477_696E);
+            let mut random = of_option(self.world.seed, 0x7477_696E);
             mixed.twins = *random.pick(&[0, 0, 20, 60]);
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.decides_at_site
         {
-            // Not from the draws of everything else.
-            let mut random = Random::new(self.world.seed.rotate_left(24) ^ 0x636F_6E64);
+            let mut random = of_option(self.world.seed, 0x636F_6E64);
             mixed.conditions = *random.pick(&[0, 0, 30, 70]);
             mixed.texts = *random.pick(&[0, 0, 20, 40]);
             self.world.conditional = Conditional::Site;
@@ -797,6 +791,11 @@ impl Draw {
             },
         }
     }
+}
+
+/// The draws of what a protocol may offer, each with a number of its own. They are not those of everything else, so that other worlds stay as they are.
+fn of_option(seed: u64, option: u64) -> Random {
+    Random::new(seed.rotate_left(24) ^ option)
 }
 
 /// Draws for the theme of a world.
