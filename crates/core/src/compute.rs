@@ -2,6 +2,7 @@
 //!
 //! The replica that puts a key's writes into order computes the value, at the write's place in that order. So no increment is lost, and no two
 //! answers to increments of one key are the same.
+use crate::Edit;
 use bytes::{BufMut, Bytes, BytesMut};
 use rust_decimal::Decimal;
 use std::fmt;
@@ -17,6 +18,8 @@ pub enum Compute {
     Append(Bytes),
     /// Writes these bytes from this place on. If the value is shorter, zero bytes fill the gap. Without bytes, the value stays as it is.
     Overwrite(u32, Bytes),
+    /// Changes a hash or a set. Boxed, so that the others are not larger.
+    Edit(Box<Edit>),
 }
 
 /// What a put that computes its value has put.
@@ -26,6 +29,8 @@ pub enum Computed {
     Number(Bytes),
     /// A value of this length.
     Length(u64),
+    /// A hash or a set in which this many elements are new, or from which this many are removed.
+    Elements(u64),
 }
 
 /// Why a value could not be computed. Nothing was put.
@@ -42,6 +47,14 @@ pub enum NotComputed {
     TooManyDigits = 3,
     /// The value would be longer than [`Compute::MAX_BYTES`].
     TooLong = 4,
+    /// The key has a value of another type.
+    WrongType = 5,
+    /// The value of the field is not an integer of 64 bits.
+    FieldNotAnInteger = 6,
+    /// The value of the field is not a decimal number of at most 28 digits.
+    FieldNotANumber = 7,
+    /// The elements that this site has added would take more than [`Edit::MAX_BYTES`].
+    TooManyElements = 8,
 }
 
 /// The words are those of Redis, so that clients know them.
@@ -53,6 +66,12 @@ impl fmt::Display for NotComputed {
             NotComputed::Overflow => "increment or decrement would overflow",
             NotComputed::TooManyDigits => "the sum would have more than 28 digits",
             NotComputed::TooLong => "string exceeds maximum allowed size",
+            NotComputed::WrongType => "Operation against a key holding the wrong kind of value",
+            NotComputed::FieldNotAnInteger => "hash value is not an integer",
+            NotComputed::FieldNotANumber => "hash value is not a float",
+            NotComputed::TooManyElements => {
+                "the elements that this site has added to the key would take more than 1048576 bytes"
+            }
         })
     }
 }
@@ -66,7 +85,15 @@ impl Compute {
         match self {
             Compute::Add(more) => Some(Decimal::from(*more)),
             Compute::AddDecimal(more) => Some(*more),
-            Compute::Append(_) | Compute::Overwrite(..) => None,
+            Compute::Append(_) | Compute::Overwrite(..) | Compute::Edit(_) => None,
+        }
+    }
+
+    /// What is changed in a hash or a set, if that is what it does.
+    pub fn edit(&self) -> Option<&Edit> {
+        match self {
+            Compute::Edit(edit) => Some(edit),
+            _ => None,
         }
     }
 
@@ -102,6 +129,8 @@ impl Compute {
                 true => overwritten(before, *at as usize, with),
                 false => overwritten(before, 0, with),
             },
+            // The elements of a key are no value of bytes: see [`crate::Share`].
+            Compute::Edit(_) => Err(NotComputed::WrongType),
         }
     }
 }
@@ -162,6 +191,7 @@ mod tests {
         match computed {
             Computed::Number(told) => assert_eq!(told, value),
             Computed::Length(len) => assert_eq!(len, value.len() as u64),
+            Computed::Elements(count) => panic!("{count} elements of {value:?}"),
         }
         Ok(String::from_utf8_lossy(&value).into_owned())
     }

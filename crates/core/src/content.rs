@@ -1,5 +1,7 @@
-use crate::{Count, Hlc, Micros, Rank, SeenCount, VersionId};
+use crate::share::{Contribution, Resets};
+use crate::{Hlc, Micros, Rank, Share, VersionId};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
 ///
@@ -16,9 +18,9 @@ use bytes::Bytes;
 /// `EXPIRE`, `PERSIST` and `GETEX` write a version with the value of the one before it and another time of expiry. It names its *base*: the version that
 /// wrote the value. See [`crate::Rank`].
 ///
-/// # Counts
+/// # Shares
 ///
-/// A version may also be a count: what one replica has added to the key's number. Such a version has no value by itself. See [`Count`] and [`crate::Shown`].
+/// A version may also be a share: what one replica has contributed to the key's number, or to its elements. Such a version has no value by itself. See [`Share`] and [`crate::Shown`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content(Kept);
 
@@ -33,17 +35,17 @@ enum Kept {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Other {
     Register(Register),
-    Count(Count),
+    Share(Share),
 }
 
-/// A value that expires, or whose expiry was changed. Or what was written over counts.
+/// A value that expires, or whose expiry was changed. Or what was written over shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Register {
-    /// `None` for a delete, and for an expiry of counts alone.
+    /// `None` for a delete, and for an expiry of shares alone.
     value: Option<Bytes>,
     until: Option<Micros>,
     base: Option<VersionId>,
-    seen: Vec<SeenCount>,
+    resets: Resets,
 }
 
 impl Content {
@@ -60,18 +62,18 @@ impl Content {
 
     /// The same, and the version that wrote the value, if another one changed its expiry.
     pub fn with_base(value: Bytes, until: Option<Micros>, base: Option<VersionId>) -> Content {
-        Content::register(Some(value), until, base, Vec::new())
+        Content::register(Some(value), until, base, Resets::default())
     }
 
-    /// Any content of a register: a value or `None`, when it expires, the version that wrote it if that is another one, and the counts that it has seen.
+    /// Any content of a register: a value or `None`, when it expires, the version that wrote it if that is another one, and what it resets of shares.
     pub fn register(
         value: Option<Bytes>,
         until: Option<Micros>,
         base: Option<VersionId>,
-        seen: Vec<SeenCount>,
+        resets: Resets,
     ) -> Content {
         let until = until.map(|until| until.min(Content::LATEST));
-        let is_plain = until.is_none() && base.is_none() && seen.is_empty();
+        let is_plain = until.is_none() && base.is_none() && resets.is_empty();
         Content(match value {
             Some(value) if is_plain => Kept::Value(value),
             None if is_plain => Kept::Other(None),
@@ -79,14 +81,14 @@ impl Content {
                 value,
                 until,
                 base,
-                seen,
+                resets,
             })))),
         })
     }
 
-    /// A count.
-    pub fn counting(count: Count) -> Content {
-        Content(Kept::Other(Some(Box::new(Other::Count(count)))))
+    /// A share.
+    pub fn sharing(share: Share) -> Content {
+        Content(Kept::Other(Some(Box::new(Other::Share(share)))))
     }
 
     /// What the register says, if it says more than a value or a delete.
@@ -95,31 +97,31 @@ impl Content {
         match &self.0 {
             Kept::Other(Some(other)) => match &**other {
                 Other::Register(register) => Some(register),
-                Other::Count(_) => None,
+                Other::Share(_) => None,
             },
             Kept::Value(_) | Kept::Other(None) => None,
         }
     }
 
-    /// The count, if it is one.
+    /// The share, if it is one.
     #[inline]
-    pub fn count(&self) -> Option<&Count> {
+    pub fn share(&self) -> Option<&Share> {
         match &self.0 {
             Kept::Other(Some(other)) => match &**other {
-                Other::Count(count) => Some(count),
+                Other::Share(share) => Some(share),
                 Other::Register(_) => None,
             },
             Kept::Value(_) | Kept::Other(None) => None,
         }
     }
 
-    /// The counts that it resets, by replica.
+    /// What it resets of shares.
     #[inline]
-    pub fn seen(&self) -> &[SeenCount] {
-        self.more().map_or(&[], |register| &register.seen)
+    pub fn resets(&self) -> &Resets {
+        self.more().map_or(Resets::NOTHING, |register| &register.resets)
     }
 
-    /// The value of a register, for a reader at this time. `None`: it was deleted, or has expired, or was never written. If there are counts, the key's value is another
+    /// The value of a register, for a reader at this time. `None`: it was deleted, or has expired, or was never written. If there are shares, the key's value is another
     /// one: see [`crate::Shown`].
     #[inline]
     pub fn at(&self, now: Hlc) -> Option<&Bytes> {
@@ -153,11 +155,11 @@ impl Content {
         self.more()?.until
     }
 
-    /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete. For a count, [`Rank::COUNTS`].
+    /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete. For a share, [`Rank::SHARES`].
     #[inline]
     pub fn base(&self) -> Option<VersionId> {
-        match self.count() {
-            Some(_) => Some(Rank::COUNTS),
+        match self.share() {
+            Some(_) => Some(Rank::SHARES),
             None => self.more()?.base,
         }
     }
@@ -170,17 +172,17 @@ impl Content {
                 value: Some(value),
                 until,
                 base: Some(_),
-                seen,
-            }) => Content::register(Some(value.clone()), *until, None, seen.clone()),
+                resets,
+            }) => Content::register(Some(value.clone()), *until, None, resets.clone()),
             _ => self,
         }
     }
 
-    /// The same, without what it says of counts that its writer has seen.
+    /// The same, without what it says of shares that its writer has seen.
     #[must_use]
-    pub fn without_seen(self) -> Content {
+    pub fn without_resets(self) -> Content {
         match self.more() {
-            Some(more) => Content::register(more.value.clone(), more.until, more.base, Vec::new()),
+            Some(more) => Content::register(more.value.clone(), more.until, more.base, Resets::default()),
             None => self,
         }
     }
@@ -212,9 +214,15 @@ impl Content {
             Kept::Value(value) => Kept::Value(compact(value)),
             Kept::Other(None) => Kept::Other(None),
             Kept::Other(Some(mut other)) => {
-                if let Other::Register(register) = &mut *other {
-                    register.value = register.value.take().map(compact);
-                    register.seen.shrink_to_fit();
+                match &mut *other {
+                    Other::Register(register) => {
+                        register.value = register.value.take().map(compact);
+                        register.resets = register.resets.compact();
+                    }
+                    Other::Share(share) => {
+                        let own = |elements: Arc<Contribution>| Arc::new(elements.compact());
+                        share.elements = share.elements.take().map(own);
+                    }
                 }
                 Kept::Other(Some(other))
             }
@@ -224,7 +232,16 @@ impl Content {
     /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted.
     pub fn heap_bytes(&self) -> [usize; 2] {
         match &self.0 {
-            Kept::Other(Some(_)) => [size_of::<Other>(), size_of_val(self.seen())],
+            Kept::Other(Some(other)) => [
+                size_of::<Other>(),
+                match &**other {
+                    Other::Register(register) => register.resets.heap_bytes(),
+                    Other::Share(share) => share
+                        .elements
+                        .as_ref()
+                        .map_or(0, |elements| elements.heap_bytes()),
+                },
+            ],
             Kept::Value(_) | Kept::Other(None) => [0, 0],
         }
     }

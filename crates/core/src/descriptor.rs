@@ -1,4 +1,4 @@
-use crate::{Condition, Conditional, Failure, Operation, PutOptions, Step};
+use crate::{Compute, Condition, Conditional, Edit, Failure, Operation, PutOptions, Step};
 
 /// The properties that a protocol declares. The drivers that run it and the judges that check it know nothing else of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Descriptor {
     /// Whether a put may add to a number, also where it takes no other computed values: what each replica has added is kept apart, and added up by readers
     /// ([`crate::Count`]).
     pub counts: bool,
+    /// Whether a key may have elements: whether a put may change a hash or a set ([`crate::Edit`]).
+    pub keeps_elements: bool,
     /// Which transactions it carries out.
     pub transactions: Transactions,
     /// Whether a put may say when its value expires, and may change when an existing value expires.
@@ -67,6 +69,7 @@ impl Descriptor {
             decides_at_site: false,
             computes: false,
             counts: false,
+            keeps_elements: false,
             transactions: Transactions::None,
             takes_expiry: false,
             keeps_siblings: false,
@@ -130,7 +133,12 @@ impl Descriptor {
             true => CONSENSUS_OR_SITE,
             false => CONSENSUS,
         };
-        let (what, needed) = if let Some(Condition::Version(_)) = options.condition
+        let edit = options.computes.as_ref().and_then(Compute::edit);
+        let (what, needed) = if edit.is_some() && !self.keeps_elements {
+            ("keeps no hashes and no sets", ELEMENTS)
+        } else if edit.is_some_and(Edit::decides) && !self.takes_conditions && !decides {
+            ("takes no conditions", exact)
+        } else if let Some(Condition::Version(_)) = options.condition
             && !self.takes_conditions
         {
             match decides {
@@ -143,6 +151,7 @@ impl Descriptor {
         {
             ("does not return the value that a write replaces", exact)
         } else if let Some(compute) = &options.computes
+            && edit.is_none()
             && !self.computes
             && !match compute.added() {
                 Some(_) => self.counts,
@@ -169,6 +178,7 @@ const TRANSACTIONS: &str =
     "a `causalspartanx`, `gentlerain` or `dacian` keyspace, such as `causal` or `consensus` in the demo";
 const CONSENSUS_OR_SITE: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo, or `conditional = \"site\"` in the configuration of this one, with which each site decides alone";
 const COUNTS: &str = "a causal, eventual or consensus keyspace, such as `causal` in the demo";
+const ELEMENTS: &str = "an eventual keyspace, or one with `protocol = \"causalspartanx\"` or `\"gentlerain\"`, such as `causal` in the demo";
 const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 

@@ -7,15 +7,16 @@
 //!   at @9   {7}a: 1 @9    {7}n: count @9, expiry @9                the answers: OK, 1, 1, "1"
 //! ```
 //!
-//! Of each key the *net effect* is written: at most one version of its register, and one count. These two have the same name, and different ranks.
-use crate::count::{Sum, Tally};
+//! Of each key the *net effect* is written: at most one version of its register, and one share. These two have the same name, and different ranks.
+use crate::count::Sum;
+use crate::shown::Tally;
 use crate::{
-    Answer, Change, Changed, Computed, Content, Expiry, Hlc, Key, Lifetime, Meta, Micros, NotComputed, Shown,
-    Step, Unmet, Version, VersionId,
+    Answer, Change, Changed, Compute, Computed, Content, Elements, Expiry, Hlc, Key, Lifetime, Meta, Micros,
+    NotComputed, Share, Shown, Step, Unmet, Version, VersionId,
 };
 use bytes::Bytes;
 use rust_decimal::Decimal;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What a transaction does.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct NetEffect {
 pub enum Stepped {
     /// It has read this value.
     Value(Option<Bytes>),
+    /// It has read these elements.
+    Elements(Arc<Elements>),
     /// It has asked when the value expires.
     Lifetime(Lifetime),
     /// It has changed something, or not.
@@ -39,6 +42,7 @@ impl From<Stepped> for Answer {
     fn from(stepped: Stepped) -> Answer {
         match stepped {
             Stepped::Value(value) => Answer::Value(value),
+            Stepped::Elements(elements) => Answer::Elements(elements),
             Stepped::Lifetime(lifetime) => Answer::Lifetime(lifetime),
             Stepped::Changed(changed) => changed.into(),
         }
@@ -53,6 +57,8 @@ struct Net {
     /// The version that wrote the value.
     base: Option<VersionId>,
     register: Option<Register>,
+    /// The share that the transaction writes after that, if it changes elements.
+    share: Option<Share>,
     /// What is added to the number after that.
     added: Option<Decimal>,
 }
@@ -84,11 +90,12 @@ impl NetEffect {
             before: shown.to_tally(),
             base: shown.register().map(|register| register.rank().base),
             register: None,
+            share: None,
             added: None,
         });
         match step {
-            Step::Get(_) => Stepped::Value(net.value(now)),
-            Step::Lifetime(_) => Stepped::Lifetime(Lifetime::new(net.has_value(now), net.until(now))),
+            Step::Get(_) => net.get(self.id),
+            Step::Lifetime(_) => Stepped::Lifetime(Lifetime::new(net.has_value(self.id), net.until(now))),
             Step::Put(_, value, options) => {
                 let change = Change::new(value.clone(), options.as_deref());
                 Stepped::Changed(net.change(&change, self.id))
@@ -127,8 +134,52 @@ impl Net {
         self.sum(now).map(Sum::written)
     }
 
-    fn has_value(&self, now: Hlc) -> bool {
-        self.sum(now).is_some()
+    fn get(&self, id: VersionId) -> Stepped {
+        match self.value(id.at) {
+            Some(value) => Stepped::Value(Some(value)),
+            None => match self.so_far(id).elements(id.at) {
+                Some(elements) => Stepped::Elements(Arc::new(elements)),
+                None => Stepped::Value(None),
+            },
+        }
+    }
+
+    fn has_elements(&self, id: VersionId) -> bool {
+        self.sum(id.at).is_none() && self.so_far(id).kind(id.at).is_some()
+    }
+
+    fn has_value(&self, id: VersionId) -> bool {
+        self.sum(id.at).is_some() || self.has_elements(id)
+    }
+
+    /// What is written of the register, if anything is.
+    fn register_content(&self, id: VersionId) -> Option<Content> {
+        let before = &self.before;
+        Some(match self.register.as_ref()? {
+            Register::Value(value, until) => {
+                Content::register(Some(value.clone()), *until, None, before.resets_all(id.at))
+            }
+            Register::Delete => Content::register(None, None, None, before.resets_all(id.at)),
+            Register::Until(until) => {
+                let value = before.register(id.at).cloned();
+                let resets = before.resets_at_expiry(*until, id.at);
+                let base = self.base.filter(|_| value.is_some());
+                Content::register(value, *until, base, resets)
+            }
+        })
+    }
+
+    /// What is there after the steps so far, without additions to the number.
+    fn so_far(&self, id: VersionId) -> Tally {
+        let mut tally = self.before.clone();
+        if let Some(content) = self.register_content(id) {
+            let value = content.stored().cloned();
+            tally = tally.with_register(value, content.until(), content.resets().clone());
+        }
+        if let Some(share) = &self.share {
+            tally = tally.with_share(id, share.clone());
+        }
+        tally
     }
 
     fn until(&self, now: Hlc) -> Option<Micros> {
@@ -142,15 +193,15 @@ impl Net {
 
     fn change(&mut self, change: &Change, id: VersionId) -> Changed {
         let now = id.at;
-        let (existed, previous) = (self.has_value(now), self.until(now));
+        let (existed, previous) = (self.has_value(id), self.until(now));
         let before = change.decides().then(|| self.value(now));
         if let Some(before) = &before {
             // No client can name a version that the transaction itself writes.
-            match change.deciding_at(None, now).decide(before.clone()) {
+            match change.deciding_at(None, now).decide(existed, before.clone()) {
                 Err(changed) => return changed,
                 Ok(Some((value, computed))) => {
                     self.register = Some(Register::Value(value, previous));
-                    self.added = None;
+                    (self.share, self.added) = (None, None);
                     return Changed::Computed(computed);
                 }
                 Ok(None) => {}
@@ -159,7 +210,7 @@ impl Net {
         if let Some(adds) = &change.adds {
             return match self.add(adds, id) {
                 Ok(computed) => Changed::Computed(computed),
-                Err(why) => Changed::NotComputed(why),
+                Err(changed) => changed,
             };
         }
         let deadline = |expiry: Expiry| expiry.deadline(now.wall(), previous);
@@ -173,6 +224,9 @@ impl Net {
             } else {
                 None
             };
+            if change.returns_value && existed && value.is_none() {
+                return Changed::NotComputed(NotComputed::WrongType);
+            }
             if !existed || !retimes.holds(previous, until) {
                 return Changed::Unmet(Box::new(Unmet {
                     has_value: existed,
@@ -185,21 +239,27 @@ impl Net {
                 Some(Register::Until(before)) if !is_over(*before, now) => *before = until,
                 // What was added since then has an expiry now, and nothing else.
                 Some(Register::Value(..) | Register::Until(_) | Register::Delete) => {
-                    self.before = self.before.deleted();
+                    let resets = self.before.resets_all(now);
+                    self.before = self.before.with_register(None, None, resets);
                     self.register = Some(Register::Until(until));
                 }
             }
             if is_over(until, now) {
-                self.added = None;
+                (self.share, self.added) = (None, None);
             }
             return value.map_or(Changed::Made { existed }, Changed::Retimed);
         }
         match &change.value {
             Some(value) => self.register = Some(Register::Value(value.clone(), until)),
+            // As in a put alone: a delete of elements is a write of the share, unless they expire.
+            None if previous.is_none() && self.has_elements(id) => {
+                self.share = self.so_far(id).cleared(id);
+                return Changed::Made { existed };
+            }
             None if existed => self.register = Some(Register::Delete),
             None => return Changed::Made { existed: false },
         }
-        self.added = None;
+        (self.share, self.added) = (None, None);
         match before.filter(|_| change.returns_value) {
             Some(before) => Changed::Replaced(before),
             None => Changed::Made { existed },
@@ -207,39 +267,38 @@ impl Net {
     }
 
     /// The count that is written in the end must have room for it, too.
-    fn add(&mut self, adds: &crate::Compute, id: VersionId) -> Result<Computed, NotComputed> {
-        let computed = Sum::with(self.sum(id.at), adds)?;
-        let more = adds.added().ok_or(NotComputed::NotANumber)?;
+    fn add(&mut self, adds: &Compute, id: VersionId) -> Result<Computed, Changed> {
+        if adds.edit().is_some() {
+            if self.sum(id.at).is_some() {
+                return Err(Changed::NotComputed(NotComputed::WrongType));
+            }
+            let (share, computed) = self.so_far(id).added(adds, id)?;
+            self.share = Some(share);
+            return Ok(computed);
+        }
+        if self.has_elements(id) {
+            return Err(Changed::NotComputed(NotComputed::WrongType));
+        }
+        let computed = Sum::with(self.sum(id.at), adds).map_err(Changed::NotComputed)?;
+        let too_many = || Changed::NotComputed(NotComputed::TooManyDigits);
+        let more = adds
+            .added()
+            .ok_or(Changed::NotComputed(NotComputed::NotANumber))?;
         let added = self.added.unwrap_or_default().checked_add(more);
-        let added = added.ok_or(NotComputed::TooManyDigits)?.normalize();
-        self.before.counted(id, added).ok_or(NotComputed::TooManyDigits)?;
+        let added = added.ok_or_else(too_many)?.normalize();
+        self.so_far(id).counted(id, added).ok_or_else(too_many)?;
         self.added = Some(added);
         Ok(computed)
     }
 
-    /// What is written of the register, and the count.
-    fn contents(mut self, id: VersionId) -> impl Iterator<Item = Content> {
-        let register = match self.register {
-            None => None,
-            Some(Register::Value(value, until)) => {
-                let resets = self.before.resets_all();
-                self.before = self.before.deleted();
-                Some(Content::register(Some(value), until, None, resets))
-            }
-            Some(Register::Delete) => {
-                let resets = self.before.resets_all();
-                self.before = self.before.deleted();
-                Some(Content::register(None, None, None, resets))
-            }
-            Some(Register::Until(until)) => {
-                let value = self.before.register(id.at).cloned();
-                let resets = self.before.resets_at_expiry(until, id.at);
-                self.before = self.before.with_register(value.clone(), until, resets.clone());
-                let base = self.base.filter(|_| value.is_some());
-                Some(Content::register(value, until, base, resets))
-            }
+    /// What is written of the register, and the share.
+    fn contents(self, id: VersionId) -> impl Iterator<Item = Content> {
+        let share = match self.added {
+            Some(added) => self.so_far(id).counted(id, added),
+            None => self.share.clone(),
         };
-        let count = self.added.and_then(|added| self.before.counted(id, added));
-        [register, count.map(Content::counting)].into_iter().flatten()
+        [self.register_content(id), share.map(Content::sharing)]
+            .into_iter()
+            .flatten()
     }
 }

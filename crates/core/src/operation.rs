@@ -1,9 +1,9 @@
 use crate::{
-    Computed, FirstOf, Key, Level, Micros, NotComputed, PutOptions, Receipt, Retimes, Siblings, Transaction,
-    Unmet, VersionId, Wanted,
+    Computed, Elements, FirstOf, Key, Level, Micros, NotComputed, PutOptions, Receipt, Retimes, Siblings,
+    Transaction, Unmet, VersionId, Wanted,
 };
 use bytes::Bytes;
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// What a client asks of a keyspace; the same for all protocols. A level of `None` is the keyspace's default for that kind of operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +200,8 @@ impl Operation {
 pub enum Answer {
     /// To a get: the value, or `None` if the key has none.
     Value(Option<Bytes>),
+    /// To a get of a key that has elements in the place of a value of bytes.
+    Elements(Arc<Elements>),
     /// To a read of all siblings. Boxed, so that the other answers are not larger.
     Siblings(Box<Siblings>),
     /// To a put or delete that is done.
@@ -223,7 +225,7 @@ pub enum Answer {
     Lifetime(Lifetime),
     /// To a transaction: the answers to its steps, or `None` if one of its conditions did not hold.
     Transacted(Option<Vec<Answer>>),
-    /// To a read of several keys: their values, in the order of the keys.
+    /// To a read of several keys: their values, in the order of the keys. `None` also if a key has elements in the place of a value of bytes.
     Values(Vec<Option<Bytes>>),
     /// To a scan.
     Keys {

@@ -1,4 +1,5 @@
 use crate::compute::{Computed, NotComputed};
+use crate::elements::{Elements, ElementsRecord};
 use crate::frame::{put_record, take_record};
 use crate::put_options::PutOptionsRecord;
 use crate::{
@@ -7,7 +8,7 @@ use crate::{
     Siblings, SiteId, Topology, Unmet, Vector, Version, VersionRecord, Wire,
 };
 use bytes::{Bytes, BytesMut};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A protocol whose sessions know nothing that a token would have to carry: the replicas find out what an operation needs. Its sessions are
 /// [`PlainSession`]s, and it takes their requests as they are.
@@ -38,6 +39,8 @@ pub enum PlainRequest {
 pub enum PlainResponse {
     /// The value, if the key has one.
     Value(Option<Bytes>),
+    /// The elements, if the key has such in the place of a value.
+    Elements(Arc<Elements>),
     /// All siblings.
     Siblings(Box<Siblings>),
     /// The write is done.
@@ -89,6 +92,7 @@ impl From<PlainResponse> for Answer {
     fn from(response: PlainResponse) -> Answer {
         match response {
             PlainResponse::Value(value) => Answer::Value(value),
+            PlainResponse::Elements(elements) => Answer::Elements(elements),
             PlainResponse::Siblings(siblings) => Answer::Siblings(siblings),
             PlainResponse::Written { existed } => Answer::Written { existed },
             PlainResponse::Replaced(value) => Answer::Replaced(value),
@@ -175,7 +179,7 @@ impl Wire for PlainRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ResponseRecord {
-    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     done: Option<Done>,
 }
 
@@ -205,6 +209,11 @@ enum Done {
     NotComputed(i32),
     #[prost(message, tag = "12")]
     Lifetime(LifetimeRecord),
+    #[prost(message, tag = "13")]
+    Elements(ElementsRecord),
+    /// How many elements are new or removed.
+    #[prost(uint64, tag = "14")]
+    Edited(u64),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -285,6 +294,7 @@ impl Wire for PlainResponse {
         let done = Some(match self.clone() {
             PlainResponse::Value(Some(value)) => Done::Value(value),
             PlainResponse::Value(None) => Done::NoValue(true),
+            PlainResponse::Elements(elements) => Done::Elements(ElementsRecord::from(&*elements)),
             PlainResponse::Written { existed } => Done::Written(existed),
             PlainResponse::Replaced(value) => Done::Replaced(ValueRecord::new(value.is_some(), value)),
             PlainResponse::Unmet(unmet) => Done::Unmet(ValueRecord::new(unmet.has_value, unmet.value)),
@@ -293,6 +303,7 @@ impl Wire for PlainResponse {
             PlainResponse::Siblings(siblings) => Done::Siblings(SiblingsRecord::new(&siblings)),
             PlainResponse::Computed(Computed::Number(number)) => Done::Number(number),
             PlainResponse::Computed(Computed::Length(len)) => Done::Length(len),
+            PlainResponse::Computed(Computed::Elements(count)) => Done::Edited(count),
             PlainResponse::NotComputed(why) => Done::NotComputed(why.into()),
             PlainResponse::Lifetime(lifetime) => Done::Lifetime(lifetime.into()),
         });
@@ -316,6 +327,11 @@ impl Wire for PlainResponse {
             Some(Done::Siblings(record)) => PlainResponse::Siblings(Box::new(record.siblings()?)),
             Some(Done::Number(number)) => PlainResponse::Computed(Computed::Number(number)),
             Some(Done::Length(len)) => PlainResponse::Computed(Computed::Length(len)),
+            Some(Done::Edited(count)) => PlainResponse::Computed(Computed::Elements(count)),
+            Some(Done::Elements(record)) => {
+                let elements = record.elements().map_err(|found| BadFrame::new(WHAT, found))?;
+                PlainResponse::Elements(Arc::new(elements))
+            }
             Some(Done::NotComputed(why)) => match NotComputed::try_from(why) {
                 Ok(why) => PlainResponse::NotComputed(why),
                 Err(_) => {
@@ -453,6 +469,11 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
                 self.gathering.remove(&tag);
                 return cx.fail(tag, lost.into_failure().expect("it is not an answer"));
             }
+        };
+        let answer = match (answer, self.gathering.get_mut(&tag)) {
+            // Not a value of bytes.
+            (Answer::Elements(_), Some(_)) => Answer::Value(None),
+            (answer, _) => answer,
         };
         match (answer, self.gathering.get_mut(&tag)) {
             (Answer::Value(value), Some(gathering)) => {

@@ -1,6 +1,7 @@
 //! What a put may ask for beside its value. A keyspace takes it if its protocol does ([`Descriptor`](crate::Descriptor)); else the gateway
 //! refuses the put before anything has happened.
 use crate::compute::{Compute, decimal};
+use crate::elements::EditRecord;
 use crate::{Content, Hlc, Micros, ReplicaSet, Vector, Version, VersionId, VersionRecord, Wire};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
@@ -161,7 +162,7 @@ pub(crate) struct PutOptionsRecord {
     /// See [`Vector::put`].
     #[prost(bytes = "bytes", optional, tag = "8")]
     replaces: Option<Bytes>,
-    #[prost(oneof = "ComputeRecord", tags = "9, 10, 11, 12")]
+    #[prost(oneof = "ComputeRecord", tags = "9, 10, 11, 12, 14")]
     computes: Option<ComputeRecord>,
     #[prost(enumeration = "Retimes", optional, tag = "13")]
     retimes: Option<i32>,
@@ -178,6 +179,8 @@ enum ComputeRecord {
     Append(Bytes),
     #[prost(message, tag = "12")]
     Overwrite(OverwriteRecord),
+    #[prost(message, tag = "14")]
+    Edit(EditRecord),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -198,6 +201,7 @@ impl From<&Compute> for ComputeRecord {
                 at: *at,
                 with: with.clone(),
             }),
+            Compute::Edit(edit) => ComputeRecord::Edit(EditRecord::from(&**edit)),
         }
     }
 }
@@ -211,6 +215,7 @@ impl ComputeRecord {
             }
             ComputeRecord::Append(more) => Compute::Append(more),
             ComputeRecord::Overwrite(record) => Compute::Overwrite(record.at, record.with),
+            ComputeRecord::Edit(record) => Compute::Edit(Box::new(record.edit()?)),
         })
     }
 }

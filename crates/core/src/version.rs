@@ -27,7 +27,7 @@ pub struct VersionId {
 ///   base 7:  SET x 2 @7, the newest: x is 2 at every site, and does not expire
 /// ```
 ///
-/// One base is no version: [`Rank::COUNTS`] is that of all counts, and older than all versions.
+/// One base is no version: [`Rank::SHARES`] is that of all shares, and older than all versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rank {
     /// The version that wrote the value.
@@ -37,8 +37,8 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The base of counts: they come behind all versions of their key's register.
-    pub const COUNTS: VersionId = VersionId {
+    /// The base of shares: they come behind all versions of their key's register.
+    pub const SHARES: VersionId = VersionId {
         at: Hlc::ZERO,
         replica: ReplicaId(0),
     };
@@ -155,16 +155,16 @@ impl<M> Version<M> {
     pub fn label(&self) -> Label {
         Label {
             id: self.id,
-            base: self.content.base().filter(|base| *base != Rank::COUNTS),
+            base: self.content.base().filter(|base| *base != Rank::SHARES),
             until: self.content.until(),
         }
     }
 }
 
 impl<M: Meta> Version<M> {
-    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register. Counts stay: a key that was counted is not forgotten.
+    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register. Shares stay: a key that was counted is not forgotten.
     pub fn removes(&self, other: &Version<M>) -> bool {
-        other.content.count().is_none() && other.rank() < self.rank()
+        other.content.share().is_none() && other.rank() < self.rank()
     }
 
     /// Checks a version from outside, where siblings are kept: its timestamp must be above everything that it depends on.
@@ -399,25 +399,25 @@ impl<M: Meta> Chain<M> {
         self.newest.rank() == rank || self.older.as_deref().is_some_and(find)
     }
 
-    /// Whether there are counts.
-    pub fn has_counts(&self) -> bool {
+    /// Whether there are shares.
+    pub fn has_shares(&self) -> bool {
         let oldest = self.older.as_deref().and_then(|older| older.first());
-        oldest.unwrap_or(&self.newest).content.count().is_some()
+        oldest.unwrap_or(&self.newest).content.share().is_some()
     }
 
     /// The versions of the register, newest first.
     pub fn registers(&self) -> impl Iterator<Item = &Version<M>> + Clone {
         self.iter()
-            .take_while(|version| version.content.count().is_none())
+            .take_while(|version| version.content.share().is_none())
     }
 
-    /// The counts, newest first. They come behind the versions of the register.
-    pub fn counts(&self) -> impl Iterator<Item = &Version<M>> + Clone {
-        let is_count = |version: &&Version<M>| version.content.count().is_some();
+    /// The shares, newest first. They come behind the versions of the register.
+    pub fn shares(&self) -> impl Iterator<Item = &Version<M>> + Clone {
+        let is_share = |version: &&Version<M>| version.content.share().is_some();
         let older = self.older.as_deref().map_or(&[][..], Vec::as_slice);
-        let counts = older.partition_point(|version| is_count(&version));
-        let newest = Some(&self.newest).filter(is_count);
-        newest.into_iter().chain(older[..counts].iter().rev())
+        let shares = older.partition_point(|version| is_share(&version));
+        let newest = Some(&self.newest).filter(is_share);
+        newest.into_iter().chain(older[..shares].iter().rev())
     }
 
     /// All versions, newest first.
@@ -488,7 +488,7 @@ impl<M: Meta> Chain<M> {
                 .push(previous);
             return true;
         }
-        // Not by the name alone: a transaction gives a count and a version of the register one name.
+        // Not by the name alone: a transaction gives a share and a version of the register one name.
         if rank == self.newest.rank() {
             return false;
         }
@@ -502,13 +502,13 @@ impl<M: Meta> Chain<M> {
         }
     }
 
-    /// Inserts a version in the place of all that it replaces, for stores without history: older versions of the register or, if it is a count, older counts of its replica.
+    /// Inserts a version in the place of all that it replaces, for stores without history: older versions of the register or, if it is a share, older shares of its replica.
     /// Returns false, and changes nothing, if there is a newer one.
     pub fn insert_latest(&mut self, version: Version<M>) -> bool {
-        let is_count = version.content.count().is_some();
-        let is_replaced = |held: &&Version<M>| match is_count {
-            true => held.content.count().is_some() && held.id.replica == version.id.replica,
-            false => held.content.count().is_none(),
+        let is_share = version.content.share().is_some();
+        let is_replaced = |held: &&Version<M>| match is_share {
+            true => held.content.share().is_some() && held.id.replica == version.id.replica,
+            false => held.content.share().is_none(),
         };
         let replaced = self.iter().find(is_replaced).map(|held| (held.id, held.rank()));
         let Some((replaced, rank)) = replaced else {
@@ -539,22 +539,22 @@ impl<M: Meta> Chain<M> {
         Some(removed)
     }
 
-    /// Keeps only the newest version, and the newest count of each replica: for protocols that never ask for an older one.
+    /// Keeps only the newest version, and the newest share of each replica: for protocols that never ask for an older one.
     pub fn drop_older(&mut self) {
-        if self.has_counts() {
-            let counts = self.newest_counts(|_| true);
-            self.retain_older(|version| counts.contains(&version.id));
+        if self.has_shares() {
+            let shares = self.newest_shares(|_| true);
+            self.retain_older(|version| shares.contains(&version.id));
         } else {
             self.older = None;
         }
     }
 
-    /// The newest count of each replica of which `wanted` is true.
-    fn newest_counts(&self, wanted: impl Fn(&Version<M>) -> bool) -> Vec<VersionId> {
+    /// The newest share of each replica of which `wanted` is true.
+    fn newest_shares(&self, wanted: impl Fn(&Version<M>) -> bool) -> Vec<VersionId> {
         let mut newest: Vec<VersionId> = Vec::new();
-        for count in self.counts().filter(|version| wanted(version)) {
-            if newest.iter().all(|newer| newer.replica != count.id.replica) {
-                newest.push(count.id);
+        for share in self.shares().filter(|version| wanted(version)) {
+            if newest.iter().all(|newer| newer.replica != share.id.replica) {
+                newest.push(share.id);
             }
         }
         newest
@@ -571,7 +571,7 @@ impl<M: Meta> Chain<M> {
     /// that were dropped.
     ///
     /// A version that changes an expiry may have been stamped later than a version that is newer than it. It stays until it is `covered` itself: a protocol
-    /// that goes by timestamps would not know that it was here. A count stays until a newer one of its replica is `covered`.
+    /// that goes by timestamps would not know that it was here. A share stays until a newer one of its replica is `covered`.
     ///
     /// Of siblings each is current. There, if the newest version is covered, older deletes are dropped: what they have replaced does not come back, and the
     /// newest version is not taken back.
@@ -592,22 +592,22 @@ impl<M: Meta> Chain<M> {
             .registers()
             .position(&covered)
             .map_or(before, |place| place + 1);
-        let counts = match self.has_counts() {
-            true => self.newest_counts(&covered),
+        let shares = match self.has_shares() {
+            true => self.newest_shares(&covered),
             false => Vec::new(),
         };
-        let has_newer = |count: &Version<M>| {
-            let newer = counts.iter().find(|newer| newer.replica == count.id.replica);
-            newer.is_some_and(|newer| newer.at > count.id.at)
+        let has_newer = |share: &Version<M>| {
+            let newer = shares.iter().find(|newer| newer.replica == share.id.replica);
+            newer.is_some_and(|newer| newer.at > share.id.at)
         };
-        if keep == before && counts.is_empty() {
+        if keep == before && shares.is_empty() {
             return 0;
         }
         let below = before - keep;
         let mut place = 0;
         self.retain_older(|version| {
             place += 1;
-            match version.content.count() {
+            match version.content.share() {
                 Some(_) => !has_newer(version),
                 None => place > below || version.content.base().is_some() && !covered(version),
             }

@@ -49,6 +49,8 @@ struct Known {
     has: BTreeSet<Number>,
     /// Of a version of the register: what it has seen.
     seen: BTreeSet<Number>,
+    /// Of a version of the register: the time of the expiry that had passed when it was written.
+    before: Option<Hlc>,
 }
 
 #[derive(Default)]
@@ -93,12 +95,12 @@ impl World {
     fn versions(&self, site: usize) -> (Option<&Version<()>>, Vec<&Version<()>>) {
         let all = || self.sites[site].log_of(self);
         let register = all()
-            .filter(|version| version.content.count().is_none())
+            .filter(|version| version.content.share().is_none())
             .max_by_key(|version| version.rank());
         let counts = (0..SITES as u16).filter_map(|replica| {
             all()
                 .filter(|version| {
-                    version.content.count().is_some() && version.id.replica == ReplicaId(replica)
+                    version.content.share().is_some() && version.id.replica == ReplicaId(replica)
                 })
                 .max_by_key(|version| version.id.at)
         });
@@ -109,13 +111,20 @@ impl World {
     fn left(&self, site: usize) -> BTreeSet<Number> {
         let (register, counts) = self.versions(site);
         let seen = register.map(|register| self.known[&register.id.stamp()].seen.clone());
-        let expired = register.and_then(|register| register.content.expired_at(self.now()));
+        let expired = self.gone_before(site);
         let counts = counts
             .into_iter()
             .filter(|count| expired.is_none_or(|expired| count.id.at >= expired));
         let has = counts.flat_map(|count| self.known[&count.id.stamp()].has.clone());
         let has: BTreeSet<Number> = has.collect();
         &has - &seen.unwrap_or_default()
+    }
+
+    /// What was stamped before this time has expired.
+    fn gone_before(&self, site: usize) -> Option<Hlc> {
+        let register = self.versions(site).0?;
+        let before = self.known[&register.id.stamp()].before;
+        before.max(register.content.expired_at(self.now()))
     }
 
     /// What a write resets: what the register before it has, and all that each replica had added up to its newest count, also what that count has left out. A change
@@ -165,6 +174,11 @@ impl World {
         let is_delete = change.expiry == Some(Expiry::At(Micros(1)));
         let is_retime = change.retimes.is_some() && !is_delete;
         let (seen, left) = (self.seen(site, is_retime), self.left(site));
+        // A writer that has not seen any count says nothing of it.
+        let (register, counts) = self.versions(site);
+        let is_known =
+            !counts.is_empty() || register.is_some_and(|register| !register.content.resets().is_empty());
+        let before_this = self.gone_before(site).filter(|_| is_known);
         match &made {
             Ok((_, Changed::Computed(Computed::Number(sum)))) => {
                 let more = change.adds.as_ref().and_then(Compute::added).expect("it adds");
@@ -184,7 +198,7 @@ impl World {
                 known.has.insert(self.additions.len());
                 self.additions.push(more);
             }
-            Ok(_) => known.seen = seen,
+            Ok(_) => (known.seen, known.before) = (seen, before_this),
             Err(_) => {}
         }
         if let Ok((content, changed)) = made {
@@ -304,7 +318,7 @@ proptest! {
 /// What a content says of counts comes back from its encoding, and is refused if it cannot be.
 mod encoding {
     use super::*;
-    use turnbuckle_core::{Count, Counts, CountsRecord, SeenCount};
+    use turnbuckle_core::{Count, Resets, SeenCount, Share, SharesRecord};
 
     fn id() -> VersionId {
         VersionId {
@@ -322,24 +336,37 @@ mod encoding {
         }
     }
 
-    fn back(content: &Content) -> Result<Counts, String> {
-        CountsRecord::decoded(CountsRecord::encoded(content).into(), id()).map_err(|error| error.found)
+    fn back(content: &Content) -> Result<Content, String> {
+        let record = SharesRecord::decoded(SharesRecord::encoded(content, id()).into());
+        let content = record.and_then(|record| SharesRecord::content(Some(record), id(), None, None, None));
+        content.map_err(|error| error.found)
+    }
+
+    fn resetting(seen: Vec<SeenCount>) -> Content {
+        let resets = Resets {
+            seen,
+            ..Resets::default()
+        };
+        Content::register(None, None, None, resets)
     }
 
     #[test]
     fn counts_come_back() {
         for total in ["0", "-5", "0.25", "79228162514264337593543950335"] {
-            let count = Count {
-                since: Hlc(3),
-                total: total.parse().unwrap(),
-            };
-            assert_eq!(back(&Content::counting(count)), Ok(Counts::Is(count)));
+            for at in [5, 9] {
+                let count = Content::sharing(Share::from(Count {
+                    since: Hlc(3),
+                    at: Hlc(at),
+                    total: total.parse().unwrap(),
+                }));
+                assert_eq!(back(&count), Ok(count));
+            }
         }
         let all = vec![seen(0, 4, "7"), seen(2, 9, "-0.5")];
-        let content = Content::register(None, None, None, all.clone());
+        let content = resetting(all);
         assert!(content.is_delete() && content.base().is_none());
-        assert_eq!(back(&content), Ok(Counts::Resets(all)));
-        assert!(CountsRecord::encoded(&Content::DELETE).is_empty());
+        assert_eq!(back(&content), Ok(content));
+        assert!(SharesRecord::encoded(&Content::DELETE, id()).is_empty());
     }
 
     #[test]
@@ -355,10 +382,7 @@ mod encoding {
             ),
             (vec![seen(2, 10, "7")], "0.10 in version 0.9@1"),
         ] {
-            assert_eq!(
-                back(&Content::register(None, None, None, all)),
-                Err(found.to_string())
-            );
+            assert_eq!(back(&resetting(all)), Err(found.to_string()));
         }
         for (since, total, found) in [
             (10, "1", "0.10 in version 0.9@1"),
@@ -366,18 +390,20 @@ mod encoding {
         ] {
             let count = Count {
                 since: Hlc(since),
+                at: Hlc(9),
                 total: total.parse().unwrap(),
             };
-            assert_eq!(back(&Content::counting(count)), Err(found.to_string()));
+            assert_eq!(back(&Content::sharing(count.into())), Err(found.to_string()));
         }
     }
 
     #[test]
     fn counts_are_behind_every_version_of_the_register() {
-        let count = Content::counting(Count {
+        let count = Content::sharing(Share::from(Count {
             since: Hlc(8),
+            at: Hlc(9),
             total: 1.into(),
-        });
+        }));
         let (meta, at) = ((), Hlc(9));
         let replica = ReplicaId(1);
         let rank = |content: Content, at| {

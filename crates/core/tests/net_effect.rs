@@ -2,8 +2,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use turnbuckle_core::{
-    Answer, Chain, Change, Compute, Condition, Expiry, Hlc, Key, Lifetime, Micros, NetEffect, PutOptions,
-    ReplicaId, Retimes, Shown, Step, Version, VersionId,
+    Answer, Chain, Change, Compute, Condition, Edit, Expiry, Hlc, Key, Kind, Lifetime, Micros, NetEffect,
+    PutOptions, ReplicaId, Retimes, Shown, Step, Version, VersionId,
 };
 
 /// When the transaction is carried out.
@@ -41,7 +41,18 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Compute::Overwrite(2, Bytes::from_static(b"1"))),
         Just(Compute::Overwrite(3, Bytes::new())),
     ];
+    let names = || prop::collection::vec(prop::sample::select(&["a", "b"][..]).prop_map(Bytes::from), 1..3);
+    let edit = prop_oneof![
+        3 => names().prop_map(|names| Edit::Set(names.into_iter().map(|name| (name, Bytes::from_static(b"7"))).collect())),
+        1 => Just(Edit::SetNew("a".into(), "8".into())),
+        2 => (-3..5_i64).prop_map(|more| Edit::Add("a".into(), more)),
+        2 => names().prop_map(|names| Edit::Remove(Kind::Hash, names)),
+        1 => names().prop_map(Edit::Insert),
+    ];
     prop_oneof![
+        6 => edit.prop_map(move |edit| {
+            put(None, PutOptions { computes: Some(Compute::Edit(Box::new(edit))), ..PutOptions::default() })
+        }),
         3 => decided.prop_map(move |(value, expiry, condition, returns_previous)| {
             let expiry = expiry.filter(|_| value.is_some());
             put(value, PutOptions { expiry, condition, returns_previous, ..PutOptions::default() })
@@ -83,7 +94,7 @@ fn insert(chain: &mut Option<Chain<()>>, version: Version<()>) {
 fn alone(chain: &mut Option<Chain<()>>, step: &Step, at: Hlc) -> Answer {
     let shown = Shown::all(chain.as_ref());
     match step {
-        Step::Get(_) => Answer::Value(shown.value(at)),
+        Step::Get(_) => shown.whole(at).into(),
         Step::Lifetime(_) => Answer::Lifetime(Lifetime::new(shown.has_value(at), shown.until(at))),
         Step::Put(_, value, options) => {
             let change = Change::new(value.clone(), options.as_deref());
@@ -167,10 +178,11 @@ fn an_addition_that_has_no_room_is_refused() {
             at: Hlc::from_wall(Micros(2)),
             replica: ReplicaId(2),
         },
-        content: turnbuckle_core::Content::counting(turnbuckle_core::Count {
+        content: turnbuckle_core::Content::sharing(turnbuckle_core::Share::from(turnbuckle_core::Count {
             since: Hlc::from_wall(Micros(2)),
+            at: Hlc::from_wall(Micros(2)),
             total: format!("-{most}").parse().unwrap(),
-        }),
+        })),
         meta: (),
     };
     insert(&mut chain, other);

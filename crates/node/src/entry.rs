@@ -2,8 +2,7 @@
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Content, Counts, CountsRecord, Hlc, Key, Meta, Micros, ReplicaSet, Topology, Version,
-    VersionId, VersionIdRecord,
+    BadFrame, Hlc, Key, Meta, Micros, ReplicaSet, SharesRecord, Topology, Version, VersionId, VersionIdRecord,
 };
 use turnbuckle_replication::{check_time, replica_number};
 
@@ -47,7 +46,7 @@ struct EntryFrame {
     base: Option<VersionIdRecord>,
     /// If it is a count, or has seen counts.
     #[prost(message, optional, tag = "8")]
-    counts: Option<CountsRecord>,
+    shares: Option<SharesRecord>,
 }
 
 /// The key and value of an encoded entry, shortened, as text.
@@ -87,9 +86,9 @@ pub(crate) fn encode_and_count<M: Meta>(
         base: version
             .content
             .base()
-            .filter(|_| version.content.count().is_none())
+            .filter(|_| version.content.share().is_none())
             .map(VersionIdRecord::from),
-        counts: CountsRecord::of(&version.content),
+        shares: SharesRecord::of(&version.content, version.id),
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()
@@ -104,8 +103,8 @@ pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
 /// Decodes an entry.
 ///
 /// # Errors
-/// If it does not decode, names a site that the cluster does not have, changes the expiry of a version that is not older, or says of counts what cannot
-/// be ([`CountsRecord::counts`]).
+/// If it does not decode, names a site that the cluster does not have, changes the expiry of a version that is not older, or says of shares what cannot
+/// be ([`SharesRecord::content`]).
 pub(crate) fn decode_entry<M: Meta>(
     bytes: Bytes,
     topology: &Topology,
@@ -120,37 +119,13 @@ pub(crate) fn decode_entry<M: Meta>(
     base.map_or(Ok(()), |base| base.check_base_of(id))?;
     let replicas = [id].into_iter().chain(base).map(|id| id.replica);
     let mut replicas: ReplicaSet = replicas.collect();
-    if let Some(counts) = &frame.counts {
-        replicas = replicas.union(counts.replicas());
+    if let Some(shares) = &frame.shares {
+        replicas = replicas.union(shares.replicas());
     }
     topology.check_replicas(meta.replicas().union(replicas))?;
-    let counts = frame.counts.map(|counts| counts.counts(id)).transpose()?;
     let until = frame.until.map(Micros);
-    let content = content(frame.value, until, base, counts)?;
+    let content = SharesRecord::content(frame.shares, id, frame.value, until, base)?;
     let version = Version { id, content, meta };
     version.check()?;
     Ok((Key(frame.key), version))
-}
-
-/// The content of an entry.
-fn content(
-    value: Option<Bytes>,
-    until: Option<Micros>,
-    base: Option<VersionId>,
-    counts: Option<Counts>,
-) -> Result<Content, BadFrame> {
-    let bad = |found| Err(BadFrame::new("an entry", found));
-    match counts {
-        Some(Counts::Is(_)) if value.is_some() || until.is_some() || base.is_some() => {
-            bad("a count with a value or an expiry")
-        }
-        Some(Counts::Is(count)) => Ok(Content::counting(count)),
-        counts => {
-            let seen = match counts {
-                Some(Counts::Resets(seen)) => seen,
-                Some(Counts::Is(_)) | None => Vec::new(),
-            };
-            Ok(Content::register(value, until, base, seen))
-        }
-    }
 }

@@ -89,6 +89,10 @@ impl Record {
             Some(Answer::Unmet(_)) => "that its condition does not hold".into(),
             Some(Answer::Computed(Computed::Number(value))) => short(value),
             Some(Answer::Computed(Computed::Length(len))) => format!("the length {len}"),
+            Some(Answer::Computed(Computed::Elements(count))) => {
+                format!("that {count} elements have changed")
+            }
+            Some(Answer::Elements(elements)) => format!("a {} of {}", elements.kind().name(), elements.len()),
             Some(Answer::NotComputed(why)) => why.to_string(),
             Some(Answer::Transacted(None)) => "that a condition does not hold".into(),
             Some(Answer::Transacted(Some(_))) => "that it is carried out".into(),

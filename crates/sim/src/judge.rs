@@ -26,6 +26,8 @@
 //!
 //! 11. **A transaction is seen as a whole, or not at all.** See `twins.rs`.
 //!
+//! 12. **Elements of hashes and sets are neither lost nor there again, and a removal removes what it has found.** See `elements.rs`.
+//!
 //! 12. **What one site computes from the value before is neither lost nor made up.** See `texts.rs`.
 //!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
@@ -87,6 +89,7 @@ use turnbuckle_node::NO_ROOM;
 
 mod conditions;
 mod count;
+mod elements;
 mod expiry;
 mod floor;
 mod key;
@@ -130,6 +133,9 @@ pub struct Judge {
     /// Whether a power loss may have taken additions.
     lost_additions: bool,
     texts: BTreeMap<Key, texts::Text>,
+    elements: BTreeMap<Key, elements::OfKey>,
+    /// When the last hash or set expires.
+    elements_expire: Option<Micros>,
     /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
     /// Keys of reads of several keys that showed a value whose version was not known yet.
@@ -230,6 +236,8 @@ impl Judge {
             numbers: BTreeMap::new(),
             lost_additions: false,
             texts: BTreeMap::new(),
+            elements: BTreeMap::new(),
+            elements_expire: None,
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
             nothings: BTreeMap::new(),
@@ -339,6 +347,7 @@ impl Judge {
         let is_apart = self.asked_of_number(id, operation, now)
             || self.asked_of_text(operation, now)
             || self.asked_of_twins(operation)
+            || self.asked_of_elements(id, operation, now)
             || self.asked_of_ledger(operation);
         if is_apart {
             return;
@@ -413,6 +422,7 @@ impl Judge {
         let is_apart = self.answered_of_number(id, record)
             || self.answered_of_text(id, record)
             || self.answered_of_twins(id, record)
+            || self.answered_of_elements(id, record)
             || self.answered_of_ledger(id, record);
         if is_apart {
             return;

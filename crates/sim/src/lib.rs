@@ -39,6 +39,7 @@
 //! - Monotonic time drifts with the wall clock: a fault in one is a fault in the other.
 mod clock;
 mod diagram;
+mod element;
 pub use diagram::Diagram;
 #[cfg(feature = "scripts")]
 mod gallery;

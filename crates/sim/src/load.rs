@@ -18,7 +18,9 @@
 //! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
 //! with their session. Or a percentage of their requests is made *away*, at a node of another site. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
 //! more request, and comes back.
-use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in, ledger, number, text};
+use crate::{
+    OperationId, Random, Record, Rule, Span, World, element, keyspaces::key_in, ledger, number, text,
+};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::{
@@ -33,6 +35,7 @@ use turnbuckle_document::number as within;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
 
+mod elements;
 mod hot;
 mod ledgers;
 pub use hot::Hot;
@@ -193,6 +196,9 @@ pub struct Mixed {
     /// The percentage of operations on *twins*: transactions that write two keys alike. Only for protocols that have transactions without conditions.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub twins: u64,
+    /// The percentage of operations on *elements* of hashes and sets. Only for protocols that keep elements.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub elements: u64,
     /// The percentage of operations on *texts*, to which clients append and which they overwrite. Only for protocols whose keyspaces may let one site decide.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub texts: u64,
@@ -223,6 +229,7 @@ impl Default for Mixed {
             ledgers: 0,
             numbers: 0,
             twins: 0,
+            elements: 0,
             texts: 0,
             once: 0,
         }
@@ -334,6 +341,8 @@ pub(crate) struct Clients {
     pairs: BTreeMap<usize, Pairs>,
     /// By keyspace and kind.
     numbers: BTreeMap<(usize, number::Kind), Numbers>,
+    /// By keyspace.
+    elements: BTreeMap<usize, elements::Elements>,
     /// The number of appends to texts of one site, by keyspace and site.
     texts: BTreeMap<(usize, SiteId), u64>,
     topology: Topology,
@@ -424,6 +433,7 @@ impl Clients {
             },
             pairs: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            elements: BTreeMap::new(),
             texts: BTreeMap::new(),
             topology: world.topology().clone(),
             offered: S::LEVELS,
@@ -569,7 +579,10 @@ impl Clients {
         }
         match (&record.operation, record.answer()) {
             (Operation::Get { key, .. }, Some(Answer::Value(_)))
-                if ledger::is_in_one(key) || number::is_one(key) || text::is_one(key) => {}
+                if ledger::is_in_one(key)
+                    || number::is_one(key)
+                    || text::is_one(key)
+                    || element::is_one(key) => {}
             (Operation::Get { key, .. }, Some(Answer::Value(Some(_)))) => client.read = Some(key.clone()),
             (Operation::Siblings { key, .. }, Some(Answer::Siblings(siblings))) => {
                 client.context = Some((key.clone(), siblings.context.clone()));
@@ -711,6 +724,10 @@ impl Clients {
             }
             Kind::Mixed(mixed) if mixed.twins > 0 && self.random.percent(mixed.twins) => {
                 let operation = self.on_twins(*mixed, number);
+                request.push_back(operation);
+            }
+            Kind::Mixed(mixed) if mixed.elements > 0 && self.random.percent(mixed.elements) => {
+                let operation = self.on_elements(*mixed, number, now);
                 request.push_back(operation);
             }
             Kind::Mixed(mixed) if mixed.texts > 0 && self.random.percent(mixed.texts) => {

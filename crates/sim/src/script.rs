@@ -3,9 +3,9 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Basis, Compute, Computed, Condition, Expiry, Failure, Freshness, Given, Hidden, Hlc, Key,
-    Lifetime, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes, Session,
-    Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted, Wish,
+    Answer, Basis, Compute, Computed, Condition, Elements, Expiry, Failure, Freshness, Given, Hidden, Hlc,
+    Key, Kind, Lifetime, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes,
+    Session, Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
 
@@ -766,6 +766,8 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
         Answer::Count(count) => format!("{count} keys"),
         Answer::Computed(Computed::Number(number)) => text(Some(number)),
         Answer::Computed(Computed::Length(len)) => format!("{len} bytes"),
+        Answer::Computed(Computed::Elements(count)) => format!("{count} elements"),
+        Answer::Elements(elements) => elements_text(elements),
         Answer::NotComputed(why) => format!("not written: {why}"),
         Answer::Lifetime(Lifetime::NoValue) => "nothing".to_string(),
         Answer::Lifetime(Lifetime::Forever) => "never expires".to_string(),
@@ -778,6 +780,15 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
         }
         Answer::Failed(failure) => format!("{} {failure}", failure.word()),
     }
+}
+
+fn elements_text(elements: &Elements) -> String {
+    let element = |(name, value): (&Bytes, &Bytes)| match elements.kind() {
+        Kind::Hash => format!("{}={}", name.escape_ascii(), value.escape_ascii()),
+        Kind::Set => name.escape_ascii().to_string(),
+    };
+    let elements: Vec<String> = elements.iter().map(element).collect();
+    format!("{{{}}}", elements.join(" "))
 }
 
 fn text(value: Option<&Bytes>) -> String {

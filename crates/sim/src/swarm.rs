@@ -140,6 +140,12 @@ impl Draw {
             mixed.numbers = *random.pick(&[0, 0, 20, 60]);
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.keeps_elements
+        {
+            let mut random = of_option(self.world.seed, 0x656C_656D);
+            mixed.elements = *random.pick(&[0, 0, 20, 60]);
+        }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.transactions == Transactions::WithoutConditions
         {
             let mut random = of_option(self.world.seed, 0x7477_696E);

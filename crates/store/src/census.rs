@@ -11,7 +11,7 @@ pub(crate) enum Kind {
     /// A value that expires at some time, or has expired: it may be forgotten, as a delete may.
     Expiring,
     Delete,
-    /// A delete that is not to be forgotten: because a sibling of it is a value, or because the key was counted.
+    /// A delete that is not to be forgotten: because a sibling of it is a value, or because the key has shares.
     DeleteBeside,
 }
 
@@ -21,9 +21,10 @@ impl Kind {
             return Kind::Nothing;
         };
         let newest = &chain.newest().content;
-        // A key that was counted is never forgotten: a write at a site that has forgotten its counts would not reset them where they are still known.
-        if chain.has_counts() || !newest.seen().is_empty() {
-            let is_reset = newest.is_delete() && Shown::all(Some(chain)).is_reset();
+        // A key with shares is never forgotten: a write at a site that has forgotten them would not reset them where they are still known.
+        if chain.has_shares() || !newest.resets().is_empty() {
+            let is_nothing = newest.is_delete() || newest.share().is_some();
+            let is_reset = is_nothing && Shown::all(Some(chain)).is_reset();
             return if is_reset { Kind::DeleteBeside } else { Kind::Value };
         }
         if !newest.is_delete() {

@@ -1,8 +1,7 @@
 use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Chain, Content, Counts, CountsRecord, Hlc, Key, Meta, Micros, ReplicaId, ReplicaSet, Version,
-    VersionId,
+    BadFrame, Chain, Hlc, Key, Meta, Micros, Rank, ReplicaId, ReplicaSet, SharesRecord, Version, VersionId,
 };
 
 /// The first byte of every row. If the format behind it changes, it becomes another number.
@@ -33,7 +32,7 @@ pub(crate) struct Row<M> {
 /// of some value was changed, that is followed by the hlc and site of the version that wrote the value, or by eight and two bytes of 0 if that is this version.
 ///
 /// In a row with counts, all of that follows each version, also without a value; the site of a version that is its own base is then 65535. Behind it is what the version says of counts:
-/// the length of its [`CountsRecord`], or 0, and the record.
+/// the length of its [`SharesRecord`], or 0, and the record.
 ///
 /// Lengths and times of expiry are LEB128, the rest big endian.
 pub(crate) fn put_row<'a, M: Meta>(
@@ -42,7 +41,7 @@ pub(crate) fn put_row<'a, M: Meta>(
     versions: impl Iterator<Item = &'a Version<M>> + Clone,
 ) {
     let mut contents = versions.clone().map(|version| &version.content);
-    let format = if contents.clone().any(CountsRecord::is_needed) {
+    let format = if contents.clone().any(SharesRecord::is_needed) {
         COUNTED
     } else if contents.clone().any(|content| content.base().is_some()) {
         RETIMED
@@ -74,9 +73,9 @@ pub(crate) fn put_row<'a, M: Meta>(
             put_id(out, version.content.base().unwrap_or(own));
         }
         if format == COUNTED {
-            let counts = CountsRecord::encoded(&version.content);
-            put_length(out, counts.len());
-            out.put_slice(&counts);
+            let shares = SharesRecord::encoded(&version.content, version.id);
+            put_length(out, shares.len());
+            out.put_slice(&shares);
         }
         meta.clear();
         version.meta.encode(&mut meta);
@@ -139,24 +138,15 @@ fn take_version<M: Meta>(rest: &mut Bytes, own: bool, format: u8) -> Result<Vers
         RETIMED if has_more => Some(take_id(rest)?).filter(|base| *base != VersionId::default()),
         _ => None,
     };
-    let counts = match format == COUNTED {
-        true => Some(take_slice(rest)?).filter(|counts| !counts.is_empty()),
+    let shares = match format == COUNTED {
+        true => Some(take_slice(rest)?).filter(|shares| !shares.is_empty()),
         false => None,
     };
-    let content = match counts
-        .map(|counts| CountsRecord::decoded(counts, id))
-        .transpose()?
-    {
-        Some(Counts::Is(count)) => Content::counting(count),
-        counts => {
-            base.map_or(Ok(()), |base| base.check_base_of(id))?;
-            let seen = match counts {
-                Some(Counts::Resets(seen)) => seen,
-                Some(Counts::Is(_)) | None => Vec::new(),
-            };
-            Content::register(value, until, base, seen)
-        }
-    };
+    let shares = shares.map(SharesRecord::decoded).transpose()?;
+    // A share's base is none of its own.
+    let base = base.filter(|base| *base != Rank::SHARES);
+    base.map_or(Ok(()), |base| base.check_base_of(id))?;
+    let content = SharesRecord::content(shares, id, value, until, base)?;
     let meta = take_slice(rest)?;
     let (content, meta) = match own {
         true => (content.compact(), Bytes::copy_from_slice(&meta)),
@@ -262,6 +252,7 @@ fn take_slice(rest: &mut Bytes) -> Result<Bytes, BadFrame> {
 mod tests {
     use super::*;
     use crate::place::{Area, row_key};
+    use turnbuckle_core::Content;
 
     fn chain(versions: &[(u64, u16, Option<&'static [u8]>)]) -> Chain<Note> {
         let mut versions = versions.iter().map(|&(at, replica, value)| Version {
@@ -340,10 +331,11 @@ mod tests {
                 at: Hlc(at),
                 replica: ReplicaId(replica),
             },
-            content: Content::counting(turnbuckle_core::Count {
+            content: Content::sharing(turnbuckle_core::Share::from(turnbuckle_core::Count {
                 since: Hlc(3),
+                at: Hlc(at),
                 total: total.parse().unwrap(),
-            }),
+            })),
             meta: Note(3),
         };
         let seen = turnbuckle_core::SeenCount {
@@ -358,7 +350,15 @@ mod tests {
                 at: Hlc(at + 2),
                 replica: ReplicaId(1),
             },
-            content: Content::register(None, Some(Micros(9)), None, vec![seen]),
+            content: Content::register(
+                None,
+                Some(Micros(9)),
+                None,
+                turnbuckle_core::Resets {
+                    seen: vec![seen],
+                    ..turnbuckle_core::Resets::default()
+                },
+            ),
             meta: Note(4),
         });
         chain

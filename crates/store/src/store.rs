@@ -516,7 +516,7 @@ impl<M: Meta> Versions<M> for Store<M> {
                 self.account(index, was, 0, grows_bytes);
             }
             // Almost all that is not wanted is older than a newer value.
-            Some(chain) if version.content.count().is_none() && version.rank() <= chain.newest().rank() => {
+            Some(chain) if version.content.share().is_none() && version.rank() <= chain.newest().rank() => {
                 return false;
             }
             _ => {

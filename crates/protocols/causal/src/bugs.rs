@@ -1,6 +1,8 @@
 //! Bugs that can be planted into these protocols. Each leaves out one rule. Tests switch them on, one at a time, and must find each.
 
-use turnbuckle_core::{Bug, Change, Changed, Computed, Content, Meta, Shown};
+use turnbuckle_core::{
+    Bug, Change, Changed, Computed, Content, Meta, NewContent, Shown, Topology, VersionId,
+};
 use turnbuckle_streams::Planted;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
@@ -63,6 +65,11 @@ pub(crate) const RESETS_NOTHING: Bug = Bug::new(
     "a value is written without the counts that its writer has seen: what was added before is added to the new value",
 );
 
+pub(crate) const REMOVES_UNSEEN: Bug = Bug::new(
+    "removes_unseen",
+    "a removal of an element removes all that any site has added up to its own time, also what its writer has not seen",
+);
+
 pub(crate) const SPLITS_TRANSACTIONS: Bug = Bug::new(
     "splits_transactions",
     "the keys of a transaction get two timestamps: a snapshot between them shows a part of the transaction",
@@ -107,6 +114,8 @@ pub struct Bugs {
     pub counts_as_sums: bool,
     /// A write names no counts that it has seen.
     pub resets_nothing: bool,
+    /// A removal of an element removes what its writer has not seen.
+    pub removes_unseen: bool,
     /// What a transaction writes to its first key has another timestamp than the rest.
     pub splits_transactions: bool,
 }
@@ -127,10 +136,28 @@ impl Bugs {
     pub(crate) fn content(self, content: Content, told: &Changed) -> Content {
         match told {
             _ if self.expiry_revives => content.without_base(),
-            _ if self.resets_nothing => content.without_seen(),
+            _ if self.resets_nothing => content.without_resets(),
             Changed::Computed(Computed::Number(sum)) if self.counts_as_sums => Content::from(sum.clone()),
             _ => content,
         }
+    }
+
+    /// What is written by a version of this name, and what the client is told.
+    pub(crate) fn stamped(
+        self,
+        new: NewContent,
+        id: VersionId,
+        topology: &Topology,
+    ) -> Result<(Content, Changed), Changed> {
+        let planted = match self.removes_unseen {
+            true => new.removing_unseen(id, topology.replicas().iter()),
+            false => None,
+        };
+        let (content, told) = match (new.stamped(id), planted) {
+            (Ok((_, told)) | Err(told), Some(content)) => (content, told),
+            (stamped, None) => stamped?,
+        };
+        Ok((self.content(content, &told), told))
     }
 
     /// What a change is decided on, instead of this.
@@ -162,6 +189,7 @@ impl Bugs {
             "slices_expire_by_own_clocks" => &mut self.slices_expire_by_own_clocks,
             "counts_as_sums" => &mut self.counts_as_sums,
             "resets_nothing" => &mut self.resets_nothing,
+            "removes_unseen" => &mut self.removes_unseen,
             "splits_transactions" => &mut self.splits_transactions,
             _ => return None,
         })

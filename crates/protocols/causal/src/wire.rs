@@ -7,9 +7,11 @@
 //! - A frame that ends too early is refused. A derived message would read a field that is missing as zero.
 use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::sync::Arc;
 use turnbuckle_core::{
-    BadFrame, Change, Changed, Compute, Computed, Condition, Expiry, Forgotten, Hlc, Key, Lifetime, Micros,
-    NotComputed, ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet, Vector, VersionId,
+    BadFrame, Change, Changed, Compute, Computed, Condition, Expiry, Forgotten, Hlc, Key, KeyValue, Lifetime,
+    Micros, NotComputed, ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet, Vector,
+    VersionId, Wire,
 };
 use turnbuckle_streams::Said;
 
@@ -89,6 +91,7 @@ impl Writer<'_> {
             Some(Compute::AddDecimal(more)) => self.byte(2).bytes(more.to_string().as_bytes()),
             Some(Compute::Append(more)) => self.byte(3).bytes(more),
             Some(Compute::Overwrite(at, with)) => self.byte(4).number((*at).into()).bytes(with),
+            Some(Compute::Edit(edit)) => self.byte(5).framed(&**edit),
         }
     }
 
@@ -114,6 +117,7 @@ impl Writer<'_> {
             Stepped::Lifetime(Lifetime::Forever) => self.byte(2),
             Stepped::Lifetime(Lifetime::Until(until)) => self.byte(3).number(until.0),
             Stepped::Changed(changed) => self.byte(4).changed(changed),
+            Stepped::Elements(elements) => self.byte(5).framed(&**elements),
         }
     }
 
@@ -129,7 +133,24 @@ impl Writer<'_> {
             Changed::NotComputed(why) => self.byte(5).byte(*why as u8),
             Changed::Replaced(value) => self.byte(6).value(value.as_ref()),
             Changed::Computed(Computed::Length(length)) => self.byte(7).number(*length),
+            Changed::Computed(Computed::Elements(count)) => self.byte(8).number(*count),
         }
+    }
+
+    /// What a key has.
+    pub fn whole(&mut self, value: Option<&KeyValue>) -> &mut Self {
+        match value {
+            None => self.byte(0),
+            Some(KeyValue::Bytes(value)) => self.byte(1).bytes(value),
+            Some(KeyValue::Elements(elements)) => self.byte(2).framed(&**elements),
+        }
+    }
+
+    /// What has an encoding of its own, behind its length.
+    fn framed<T: Wire>(&mut self, framed: &T) -> &mut Self {
+        let mut frame = BytesMut::new();
+        framed.encode(&mut frame);
+        self.bytes(&frame)
     }
 
     pub fn said(&mut self, said: Said) -> &mut Self {
@@ -243,12 +264,13 @@ impl Reader {
                 let at = at.map_err(|_| self.bad("a place that is too far behind"))?;
                 Some(Compute::Overwrite(at, self.bytes()?))
             }
-            other => return Err(self.bad(format!("{other} as what is computed, which is 0 to 4"))),
+            5 => Some(Compute::Edit(Box::new(self.framed()?))),
+            other => return Err(self.bad(format!("{other} as what is computed, which is 0 to 5"))),
         };
         if computes.is_some() && (value.is_some() || expiry.is_some() || retimes.is_some()) {
             return Err(self.bad("a computed value, and a value or an expiry"));
         }
-        let adds = |compute: &Compute| compute.added().is_some();
+        let adds = |compute: &Compute| compute.added().is_some() || compute.edit().is_some();
         Ok(Change {
             value,
             expiry,
@@ -286,7 +308,8 @@ impl Reader {
             2 => Stepped::Lifetime(Lifetime::Forever),
             3 => Stepped::Lifetime(Lifetime::Until(self.micros()?)),
             4 => Stepped::Changed(self.changed()?),
-            other => return Err(self.bad(format!("{other} as what became of a step, which is 0 to 4"))),
+            5 => Stepped::Elements(Arc::new(self.framed()?)),
+            other => return Err(self.bad(format!("{other} as what became of a step, which is 0 to 5"))),
         })
     }
 
@@ -307,8 +330,23 @@ impl Reader {
             }
             6 => Changed::Replaced(self.value()?),
             7 => Changed::Computed(Computed::Length(self.number()?)),
-            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 7"))),
+            8 => Changed::Computed(Computed::Elements(self.number()?)),
+            other => return Err(self.bad(format!("{other} as what became of a change, which is 0 to 8"))),
         })
+    }
+
+    /// What a key has.
+    pub fn whole(&mut self) -> Result<Option<KeyValue>, BadFrame> {
+        Ok(match self.byte()? {
+            0 => None,
+            1 => Some(KeyValue::Bytes(self.bytes()?)),
+            2 => Some(KeyValue::Elements(Arc::new(self.framed()?))),
+            other => return Err(self.bad(format!("{other} as what a key has, which is 0 to 2"))),
+        })
+    }
+
+    fn framed<T: Wire>(&mut self) -> Result<T, BadFrame> {
+        T::decode(self.bytes()?)
     }
 
     pub fn number(&mut self) -> Result<u64, BadFrame> {

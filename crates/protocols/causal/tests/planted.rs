@@ -132,47 +132,69 @@ fn a_token_with_what_was_stable_elsewhere_is_caught() {
     });
 }
 
-/// The bug of conditions, in worlds drawn as `turnbuckle sim` draws them.
-fn conditions_that_ignore_the_newest_are_caught<S: Session>() {
-    const BUG: &str = "conditions_ignore_the_newest";
-    assert!(S::Protocol::BUGS.iter().any(|bug| bug.name == BUG));
-    for seed in 1..=30 {
+/// A bug, in worlds drawn as `turnbuckle sim` draws them, that breaks one of these rules.
+fn is_found<S: Session>(bug: &str, rules: &[Rule]) {
+    assert!(S::Protocol::BUGS.iter().any(|known| known.name == bug));
+    for seed in 1..=40 {
         let scenario = Draw::new(seed).suited_to(S::Protocol::DESCRIPTOR).scenario();
         let right = scenario.parameters.config::<S::Protocol>();
         let (mut wrong, mut config) = (scenario.clone(), right.clone());
-        assert!(plant::<S::Protocol>(&mut wrong.world, &mut config, BUG));
+        assert!(plant::<S::Protocol>(&mut wrong.world, &mut config, bug));
         let keep = Keep {
             trace: false,
             ..Keep::JUDGE_AND_TRACE
         };
         let outcome = wrong.run::<S>(config, keep);
-        let mut of_conditions = outcome.violations.iter();
-        if let Some(found) = of_conditions.find(|violation| violation.rule == Rule::Conditions) {
-            println!("{BUG}: seed {seed}: {found}");
+        let mut broken = outcome.violations.iter();
+        if let Some(found) = broken.find(|violation| rules.contains(&violation.rule)) {
+            println!("{bug}: seed {seed}: {found}");
             let outcome = scenario.run::<S>(right, keep);
             assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
             return;
         }
     }
-    panic!("{BUG} was not found");
+    panic!("{bug} was not found");
+}
+
+fn conditions_on_nothing_are_found<S: Session>() {
+    is_found::<S>("conditions_ignore_the_newest", &[Rule::Conditions]);
+}
+
+fn removals_of_what_was_not_seen_are_found<S: Session>() {
+    is_found::<S>("removes_unseen", &[Rule::NothingLost, Rule::NothingUndone]);
 }
 
 #[test]
-fn conditions_on_nothing_are_caught_in_eventual() {
-    conditions_that_ignore_the_newest_are_caught::<EventualSession>();
+fn conditions_on_nothing_are_found_in_eventual() {
+    conditions_on_nothing_are_found::<EventualSession>();
 }
 
 #[test]
-fn conditions_on_nothing_are_caught_in_causalspartanx() {
-    conditions_that_ignore_the_newest_are_caught::<CausalSpartanXSession>();
+fn conditions_on_nothing_are_found_in_causalspartanx() {
+    conditions_on_nothing_are_found::<CausalSpartanXSession>();
 }
 
 #[test]
-fn conditions_on_nothing_are_caught_in_gentlerain() {
-    conditions_that_ignore_the_newest_are_caught::<GentleRainSession>();
+fn conditions_on_nothing_are_found_in_gentlerain() {
+    conditions_on_nothing_are_found::<GentleRainSession>();
 }
 
 #[test]
-fn conditions_on_nothing_are_caught_in_cops() {
-    conditions_that_ignore_the_newest_are_caught::<CopsSession>();
+fn conditions_on_nothing_are_found_in_cops() {
+    conditions_on_nothing_are_found::<CopsSession>();
+}
+
+#[test]
+fn removals_of_what_was_not_seen_are_found_in_eventual() {
+    removals_of_what_was_not_seen_are_found::<EventualSession>();
+}
+
+#[test]
+fn removals_of_what_was_not_seen_are_found_in_causalspartanx() {
+    removals_of_what_was_not_seen_are_found::<CausalSpartanXSession>();
+}
+
+#[test]
+fn removals_of_what_was_not_seen_are_found_in_gentlerain() {
+    removals_of_what_was_not_seen_are_found::<GentleRainSession>();
 }

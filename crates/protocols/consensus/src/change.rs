@@ -200,6 +200,11 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
                     effect.length = length;
                     Told::Length
                 }
+                // Keys have no elements here.
+                Changed::Computed(Computed::Elements(_)) => {
+                    effect.why = NotComputed::WrongType.into();
+                    Told::NotComputed
+                }
                 Changed::NotComputed(why) => {
                     effect.why = why.into();
                     Told::NotComputed

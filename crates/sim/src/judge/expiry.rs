@@ -29,6 +29,7 @@ impl Judge {
         let of_key = self.keys.get(key).filter(|_| self.judges_expiry);
         self.number_may_expire(key)
             || self.text_may_expire(key)
+            || crate::element::is_wild(key)
             || of_key.is_some_and(|of_key| {
                 !of_key.open_deletes.is_empty() || of_key.until.values().any(Option::is_some)
             })
@@ -63,6 +64,10 @@ impl Judge {
             .copied()
             .max(self.numbers_expire_until(now, within))
             .max(of_texts)
+            .max(
+                self.elements_expire
+                    .filter(|until| *until > now && *until <= now + within),
+            )
     }
 
     /// Whether an answer shows nothing and may do so only if some clock is ahead of true time: a value of the key expires later than now.

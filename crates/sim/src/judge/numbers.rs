@@ -61,7 +61,7 @@ fn power_of_two(compute: &Compute) -> Option<u32> {
     let more = match compute {
         Compute::Add(more) => u64::try_from(*more).ok()?,
         Compute::AddDecimal(more) => more.to_string().parse().ok()?,
-        Compute::Append(_) | Compute::Overwrite(..) => return None,
+        Compute::Append(_) | Compute::Overwrite(..) | Compute::Edit(_) => return None,
     };
     more.is_power_of_two().then(|| more.trailing_zeros())
 }

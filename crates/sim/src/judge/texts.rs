@@ -52,7 +52,7 @@ fn written(operation: &Operation) -> Option<(u64, Option<usize>)> {
     match options.as_ref()?.computes.as_ref()? {
         Compute::Append(token) => Some((text::number(token)?, None)),
         Compute::Overwrite(at, token) => Some((text::number(token)?, Some(*at as usize / text::TOKEN_BYTES))),
-        Compute::Add(_) | Compute::AddDecimal(_) => None,
+        Compute::Add(_) | Compute::AddDecimal(_) | Compute::Edit(_) => None,
     }
 }
 

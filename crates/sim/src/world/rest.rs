@@ -168,6 +168,7 @@ impl<S: Session> World<S> {
                 if let Answer::Value(value) = &answer {
                     self.judge.ends_with_number(&name, key, value.as_ref());
                 }
+                self.judge.ends_with_elements(&name, key, &answer);
                 // The replica that answers may have forgotten the value, and the one that counts may not.
                 expired += u64::from(answer == Answer::Value(None) && self.judge.may_expire(key));
                 // A forgotten delete and a remembered one look the same to clients.

@@ -103,6 +103,7 @@ impl Rules for CausalSpartanXRules {
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
+        bugs::REMOVES_UNSEEN,
         bugs::SPLITS_TRANSACTIONS,
     ];
     const TOLERATES_CLOCK_STEPS: bool = true;

@@ -73,6 +73,7 @@ impl Protocol for Eventual {
         tolerates_old_directories: true,
         takes_expiry: true,
         counts: true,
+        keeps_elements: true,
         decides_at_site: true,
         ..Descriptor::of(Replication::Streams)
     };
@@ -98,6 +99,7 @@ impl Protocol for Eventual {
         bugs::EXPIRY_REVIVES,
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
+        bugs::REMOVES_UNSEEN,
         bugs::CONDITIONS_IGNORE_THE_NEWEST,
     ];
 
@@ -263,9 +265,9 @@ impl Eventual {
             false => cx.read_time(),
         };
         let shown = Shown::all(cx.chain(key));
-        let (value, label) = (shown.value(now), shown.label());
+        let (value, label) = (shown.whole(now), shown.label());
         let receipt = self.receipt(cx, level, label);
-        cx.reply(id, PlainResponse::Value(value), receipt);
+        cx.reply(id, PlainResponse::from(value), receipt);
     }
 
     /// Answers when the marks of all other replicas prove the bound.
@@ -320,7 +322,7 @@ impl Eventual {
             replica: self.me,
         };
         self.marks.stamped(version.at);
-        let (content, changed) = match new.stamped(version) {
+        let (content, changed) = match self.bugs.stamped(new, version, cx.topology) {
             Ok(stamped) => stamped,
             Err(changed) => {
                 let receipt = receipt(self, cx, there);
@@ -329,7 +331,7 @@ impl Eventual {
         };
         let written = Version {
             id: version,
-            content: self.bugs.content(content, &changed),
+            content,
             meta: (),
         };
         let receipt = receipt(self, cx, Some(written.label()));

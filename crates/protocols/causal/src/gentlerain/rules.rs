@@ -74,6 +74,7 @@ impl Rules for GentleRainRules {
         bugs::SLICES_EXPIRE_BY_OWN_CLOCKS,
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
+        bugs::REMOVES_UNSEEN,
         bugs::SPLITS_TRANSACTIONS,
     ];
     /// It stamps by raw clocks, and relies on their never going back.

@@ -4,7 +4,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{
-    BadFrame, Change, Changed, Hidden, Hlc, Key, Micros, ReplicaSet, Step, Stepped, Vector, Wire,
+    BadFrame, Change, Changed, Hidden, Hlc, Key, KeyValue, Micros, ReplicaSet, Step, Stepped, Vector, Wire,
 };
 use turnbuckle_streams::Said;
 
@@ -269,8 +269,8 @@ pub struct Rotx {
 pub enum Response {
     /// `<GETREPLY v, ds, dsv>`.
     Value {
-        /// The value, if the key has one.
-        value: Option<Bytes>,
+        /// What the key has, if it has anything.
+        value: Option<KeyValue>,
         /// The version's dependencies and itself.
         past: Vector,
         /// The server's DSV.
@@ -468,7 +468,7 @@ impl Wire for Response {
                 stable,
                 expired,
             } => {
-                out.byte(0).value(value.as_ref());
+                out.byte(0).whole(value.as_ref());
                 out.vector(past).vector(stable).number(expired.0);
             }
             Response::Written {
@@ -514,7 +514,7 @@ impl Wire for Response {
         let mut from = Reader::new(frame, "an answer of a causal keyspace");
         let response = match from.byte()? {
             0 => Response::Value {
-                value: from.value()?,
+                value: from.whole()?,
                 past: from.vector()?,
                 stable: from.vector()?,
                 expired: from.hlc()?,

@@ -170,6 +170,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         tolerates_old_directories: true,
         takes_expiry: true,
         counts: true,
+        keeps_elements: true,
         transactions: Transactions::WithoutConditions,
         decides_at_site: true,
         ..Descriptor::of(Replication::Streams)
@@ -469,7 +470,7 @@ impl<R: Rules> TimedReplica<R> {
         let (d, hidden) = Shown::of(cx.chain(&get.key), |d| {
             get.view.is_newest() || self.rules.is_visible(&self.stable, d)
         });
-        let (version, value) = (d.label(), d.value(now));
+        let (version, value) = (d.label(), d.whole(now));
         let expired = d.expired_at(now).unwrap_or(Hlc::ZERO);
         let past = match get.view.is_newest() {
             true => Vector::ZERO,
@@ -610,9 +611,8 @@ impl<R: Rules> TimedReplica<R> {
         let is_free = |cx: &Cx<'_, R>, id| cx.chain(key).is_none_or(|chain| !chain.holds(id));
         let least = new.above(self.me.replica());
         let id = self.rules.stamp(&mut self.stable, cx, &past, least, &is_free);
-        let (content, changed) = new.stamped(id)?;
+        let (content, changed) = self.bugs.stamped(new, id, cx.topology)?;
         let meta = self.rules.meta(&mut self.stable, cx, past);
-        let content = self.bugs.content(content, &changed);
         let version = Version { id, content, meta };
         let written = version.label();
         self.put(cx, key.clone(), version);

@@ -293,7 +293,7 @@ impl<R: Rules> Session for TimedSession<R> {
                 expired,
             } => {
                 self.saw(server, (&past, &stable, expired), receipt.given);
-                cx.answer(tag, Answer::Value(value), Some(receipt));
+                cx.answer(tag, Answer::from(value), Some(receipt));
             }
             Response::Written {
                 changed,

@@ -1,0 +1,333 @@
+//! The encoding of what a version says of shares: part of entries and of rows.
+use crate::compute::{MAX_NUMBER_BYTES, decimal};
+use crate::count::written;
+use crate::share::{Added, Contribution, Name, Removed, Resets};
+use crate::{
+    BadFrame, Content, Count, Hlc, Kind, Micros, ReplicaId, ReplicaSet, SeenCount, Share, VersionId,
+};
+use bytes::Bytes;
+use rust_decimal::Decimal;
+use std::sync::Arc;
+
+/// The encoding of what a version says of shares: that it is one, or what it resets.
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+pub struct SharesRecord {
+    /// The count, if it is a share that has one.
+    #[prost(message, optional, tag = "1")]
+    count: Option<CountRecord>,
+    /// The shares that it has seen and reset, by replica.
+    #[prost(message, repeated, tag = "2")]
+    seen: Vec<SeenRecord>,
+    /// The elements that the replica has added, by kind and name.
+    #[prost(message, repeated, tag = "3")]
+    added: Vec<AddedRecord>,
+    /// The elements that are removed, by kind, name and replica.
+    #[prost(message, repeated, tag = "4")]
+    removed: Vec<RemovedRecord>,
+    /// Whether it is a share without a count.
+    #[prost(bool, tag = "5")]
+    is_share: bool,
+    /// What was stamped before this is reset. 0: nothing because of that.
+    #[prost(fixed64, tag = "6")]
+    before: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+struct CountRecord {
+    #[prost(fixed64, tag = "1")]
+    since: u64,
+    /// As text.
+    #[prost(bytes = "bytes", tag = "2")]
+    total: Bytes,
+    /// 0: when the version was stamped.
+    #[prost(fixed64, tag = "3")]
+    at: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+struct SeenRecord {
+    #[prost(uint32, tag = "1")]
+    replica: u32,
+    #[prost(fixed64, tag = "2")]
+    at: u64,
+    /// As text. Empty: 0.
+    #[prost(bytes = "bytes", tag = "3")]
+    total: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+struct AddedRecord {
+    #[prost(enumeration = "Kind", tag = "1")]
+    kind: i32,
+    #[prost(bytes = "bytes", tag = "2")]
+    name: Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    value: Bytes,
+    /// When the value was stamped. 0: there is none.
+    #[prost(fixed64, tag = "4")]
+    at: u64,
+    #[prost(message, optional, tag = "5")]
+    count: Option<CountRecord>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+struct RemovedRecord {
+    #[prost(enumeration = "Kind", tag = "1")]
+    kind: i32,
+    #[prost(bytes = "bytes", tag = "2")]
+    name: Bytes,
+    #[prost(message, optional, tag = "3")]
+    seen: Option<SeenRecord>,
+}
+
+fn count_record(count: &Count, version: Hlc) -> CountRecord {
+    CountRecord {
+        since: count.since.0,
+        total: written(count.total),
+        at: if count.at == version { 0 } else { count.at.0 },
+    }
+}
+
+fn seen_record(seen: &SeenCount) -> SeenRecord {
+    SeenRecord {
+        replica: seen.replica.0.into(),
+        at: seen.at.0,
+        total: match seen.total.is_zero() {
+            true => Bytes::new(),
+            false => written(seen.total),
+        },
+    }
+}
+
+fn removed_records(removed: &[Removed]) -> Vec<RemovedRecord> {
+    let record = |removed: &Removed| RemovedRecord {
+        kind: removed.name.kind.into(),
+        name: removed.name.name.clone(),
+        seen: Some(seen_record(&removed.seen)),
+    };
+    removed.iter().map(record).collect()
+}
+
+impl SharesRecord {
+    /// Whether a content says anything that only this record says.
+    #[inline]
+    pub fn is_needed(content: &Content) -> bool {
+        content.share().is_some()
+            || !content.resets().is_empty()
+            || content.stored().is_none() && !content.is_plain_delete()
+    }
+
+    /// What the content of a version of this name says of shares, encoded. Empty if that is nothing.
+    pub fn encoded(content: &Content, id: VersionId) -> Vec<u8> {
+        let record = SharesRecord::of(content, id);
+        record.map_or_else(Vec::new, |record| prost::Message::encode_to_vec(&record))
+    }
+
+    /// The record of the content of a version of this name. `None` if it says nothing of shares.
+    pub fn of(content: &Content, id: VersionId) -> Option<SharesRecord> {
+        let Some(share) = content.share() else {
+            let resets = content.resets();
+            return (!resets.is_empty()).then(|| SharesRecord {
+                seen: resets.seen.iter().map(seen_record).collect(),
+                removed: removed_records(&resets.removed),
+                before: resets.before.0,
+                ..SharesRecord::default()
+            });
+        };
+        let mut record = SharesRecord {
+            count: share.count.map(|count| count_record(&count, id.at)),
+            is_share: share.count.is_none(),
+            ..SharesRecord::default()
+        };
+        if let Some(elements) = &share.elements {
+            let added = elements.added.iter().map(|added| AddedRecord {
+                kind: added.name.kind.into(),
+                name: added.name.name.clone(),
+                value: added
+                    .value
+                    .as_ref()
+                    .map_or_else(Bytes::new, |(_, value)| value.clone()),
+                at: added.value.as_ref().map_or(0, |(at, _)| at.0),
+                count: added.count.map(|count| count_record(&count, id.at)),
+            });
+            record.added = added.collect();
+            record.removed = removed_records(&elements.removed);
+        }
+        Some(record)
+    }
+
+    /// Decodes what [`SharesRecord::encoded`] has encoded.
+    ///
+    /// # Errors
+    /// If it does not decode.
+    pub fn decoded(bytes: Bytes) -> Result<SharesRecord, BadFrame> {
+        let record: Result<SharesRecord, _> = prost::Message::decode(bytes);
+        record.map_err(|error| BadFrame::new("what a version says of shares", error.to_string()))
+    }
+
+    /// The content of a version of this name, with the rest of what was encoded of it.
+    ///
+    /// # Errors
+    /// If it is a share and something else, a total is no number in its shortest form, a replica is one that no partition has, names or replicas come twice or in another order, or a timestamp is above that of the
+    /// version.
+    pub fn content(
+        record: Option<SharesRecord>,
+        id: VersionId,
+        value: Option<Bytes>,
+        until: Option<Micros>,
+        base: Option<VersionId>,
+    ) -> Result<Content, BadFrame> {
+        let Some(record) = record else {
+            return Ok(Content::register(value, until, base, Resets::default()));
+        };
+        let from = Decoding(id);
+        if !record.is_share && record.count.is_none() {
+            return match record.added.is_empty() {
+                true => Ok(Content::register(value, until, base, from.resets(record)?)),
+                false => Err(bad("elements in a version of the register".to_string())),
+            };
+        }
+        if value.is_some()
+            || until.is_some()
+            || base.is_some()
+            || !record.seen.is_empty()
+            || record.before > 0
+        {
+            return Err(bad(
+                "a share with a value, an expiry, or shares that it resets".to_string()
+            ));
+        }
+        from.share(record).map(Content::sharing)
+    }
+
+    /// The replicas that it names.
+    pub fn replicas(&self) -> ReplicaSet {
+        let removed = self.removed.iter().filter_map(|removed| removed.seen.as_ref());
+        let named = self.seen.iter().chain(removed).map(|seen| seen.replica);
+        let known = named.filter(|&replica| replica < u32::from(ReplicaSet::MAX));
+        known.map(|replica| ReplicaId(replica as u16)).collect()
+    }
+}
+
+fn bad(found: String) -> BadFrame {
+    BadFrame::new("a version that is a share, or has seen shares", found)
+}
+
+/// Checks what a version of this name says.
+struct Decoding(VersionId);
+
+impl Decoding {
+    fn time(&self, at: u64) -> Result<Hlc, BadFrame> {
+        match at > 0 && at <= self.0.at.0 {
+            true => Ok(Hlc(at)),
+            false => Err(bad(format!("{} in version {}", Hlc(at), self.0))),
+        }
+    }
+
+    fn total(&self, text: &Bytes) -> Result<Decimal, BadFrame> {
+        let number = decimal(text).filter(|_| text.len() <= MAX_NUMBER_BYTES);
+        number
+            .filter(|&number| written(number) == *text)
+            .ok_or_else(|| bad(format!("the total '{}'", text.escape_ascii())))
+    }
+
+    fn count(&self, record: &CountRecord) -> Result<Count, BadFrame> {
+        let (since, at) = (
+            self.time(record.since)?,
+            if record.at == 0 {
+                self.0.at
+            } else {
+                self.time(record.at)?
+            },
+        );
+        let total = self.total(&record.total)?;
+        match since <= at {
+            true => Ok(Count { since, at, total }),
+            false => Err(bad(format!("a count since {since} until {at}"))),
+        }
+    }
+
+    fn seen(&self, record: &SeenRecord) -> Result<SeenCount, BadFrame> {
+        if record.replica >= u32::from(ReplicaSet::MAX) {
+            return Err(BadFrame::replica(record.replica));
+        }
+        Ok(SeenCount {
+            replica: ReplicaId(record.replica as u16),
+            at: self.time(record.at)?,
+            total: match record.total.is_empty() {
+                true => Decimal::ZERO,
+                false => self.total(&record.total)?,
+            },
+        })
+    }
+
+    fn name(&self, kind: i32, name: &Bytes) -> Result<Name, BadFrame> {
+        let kind = Kind::try_from(kind).map_err(|_| bad(format!("elements of kind {kind}")))?;
+        Ok(Name {
+            kind,
+            name: name.clone(),
+        })
+    }
+
+    fn removed(&self, records: &[RemovedRecord]) -> Result<Vec<Removed>, BadFrame> {
+        let removed = records.iter().map(|record| {
+            let seen = record
+                .seen
+                .as_ref()
+                .ok_or_else(|| bad("a removal of nothing".to_string()))?;
+            Ok(Removed {
+                name: self.name(record.kind, &record.name)?,
+                seen: self.seen(seen)?,
+            })
+        });
+        let removed: Vec<Removed> = removed.collect::<Result<_, BadFrame>>()?;
+        let place = |removed: &Removed| (removed.name.clone(), removed.seen.replica);
+        match removed.is_sorted_by(|one, other| place(one) < place(other)) {
+            true => Ok(removed),
+            false => Err(bad("removals in another order, or one of them twice".to_string())),
+        }
+    }
+
+    fn resets(&self, record: SharesRecord) -> Result<Resets, BadFrame> {
+        let seen = record.seen.iter().map(|seen| self.seen(seen));
+        let seen: Vec<SeenCount> = seen.collect::<Result<_, _>>()?;
+        match seen.is_sorted_by(|one, other| one.replica < other.replica) {
+            true => Ok(Resets {
+                seen,
+                removed: self.removed(&record.removed)?,
+                before: match record.before {
+                    0 => Hlc::ZERO,
+                    before => self.time(before)?,
+                },
+            }),
+            false => Err(bad("replicas in another order, or one of them twice".to_string())),
+        }
+    }
+
+    fn share(&self, record: SharesRecord) -> Result<Share, BadFrame> {
+        let added = record.added.iter().map(|record| {
+            let name = self.name(record.kind, &record.name)?;
+            let value = match record.at {
+                0 => None,
+                at => Some((self.time(at)?, record.value.clone())),
+            };
+            let count = record.count.as_ref().map(|count| self.count(count)).transpose()?;
+            match value.is_some() || count.is_some() {
+                true => Ok(Added { name, value, count }),
+                false => Err(bad("an element without a value".to_string())),
+            }
+        });
+        let added: Vec<Added> = added.collect::<Result<_, BadFrame>>()?;
+        if !added.is_sorted_by(|one, other| one.name < other.name) {
+            return Err(bad("elements in another order, or one of them twice".to_string()));
+        }
+        let elements = Contribution {
+            added,
+            removed: self.removed(&record.removed)?,
+        };
+        Ok(Share {
+            count: record.count.as_ref().map(|count| self.count(count)).transpose()?,
+            elements: (!elements.is_empty()).then(|| Arc::new(elements)),
+        })
+    }
+}

@@ -1,0 +1,497 @@
+use crate::count::{Sum, sum};
+use crate::share::{Contribution, Contributions, NotEdited, Resets};
+use crate::{
+    Answer, Chain, Computed, Count, Edit, Elements, Hidden, Hlc, Kind, Label, Meta, Micros, NotComputed,
+    PlainResponse, ReplicaId, SeenCount, Share, Version, VersionId,
+};
+use bytes::Bytes;
+use rust_decimal::Decimal;
+use std::sync::Arc;
+
+/// What a reader sees of a key: the newest version of its register, and the newest share of each replica.
+#[derive(Debug, Clone)]
+pub struct Shown<'a, M> {
+    register: Option<&'a Version<M>>,
+    /// By replica. Almost every key has none.
+    shares: Vec<&'a Version<M>>,
+}
+
+/// What a key has, for a reader at some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyValue {
+    /// A value of bytes.
+    Bytes(Bytes),
+    /// A hash or a set.
+    Elements(Arc<Elements>),
+}
+
+impl From<Option<KeyValue>> for Answer {
+    fn from(value: Option<KeyValue>) -> Answer {
+        match value {
+            None => Answer::Value(None),
+            Some(KeyValue::Bytes(value)) => Answer::Value(Some(value)),
+            Some(KeyValue::Elements(elements)) => Answer::Elements(elements),
+        }
+    }
+}
+
+impl From<Option<KeyValue>> for PlainResponse {
+    fn from(value: Option<KeyValue>) -> PlainResponse {
+        match value {
+            None => PlainResponse::Value(None),
+            Some(KeyValue::Bytes(value)) => PlainResponse::Value(Some(value)),
+            Some(KeyValue::Elements(elements)) => PlainResponse::Elements(elements),
+        }
+    }
+}
+
+impl<'a, M: Meta> Shown<'a, M> {
+    /// What a reader sees of a key if it may see the versions of which `visible` is true, and which newer versions are hidden from it.
+    pub fn of(chain: Option<&'a Chain<M>>, visible: impl Fn(&Version<M>) -> bool) -> (Shown<'a, M>, Hidden) {
+        let mut hidden = Hidden::default();
+        let mut shown = Shown {
+            register: None,
+            shares: Vec::new(),
+        };
+        let Some(chain) = chain else {
+            return (shown, hidden);
+        };
+        for version in chain.registers() {
+            if visible(version) {
+                shown.register = Some(version);
+                break;
+            }
+            hidden.add(version.id);
+        }
+        for version in chain.shares() {
+            if shown
+                .shares
+                .iter()
+                .any(|newer| newer.id.replica == version.id.replica)
+            {
+                continue;
+            }
+            match visible(version) {
+                true => shown.shares.push(version),
+                false => hidden.add(version.id),
+            }
+        }
+        shown.shares.sort_unstable_by_key(|version| version.id.replica);
+        (shown, hidden)
+    }
+
+    /// What a reader sees that may see everything.
+    pub fn all(chain: Option<&'a Chain<M>>) -> Shown<'a, M> {
+        Shown::of(chain, |_| true).0
+    }
+
+    /// What a reader sees of a key in a keyspace without shares.
+    pub fn one(register: Option<&'a Version<M>>) -> Shown<'a, M> {
+        let shares = Vec::new();
+        Shown { register, shares }
+    }
+
+    /// The versions that the reader sees.
+    pub fn versions(&self) -> impl Iterator<Item = &'a Version<M>> + '_ {
+        self.register.into_iter().chain(self.shares.iter().copied())
+    }
+
+    /// When a replica has stamped the newest of what is shown. 0: nothing of it is of this replica.
+    pub fn newest_of(&self, replica: ReplicaId) -> Hlc {
+        let own = self.versions().filter(|version| version.id.replica == replica);
+        own.map(|version| version.id.at).max().unwrap_or(Hlc::ZERO)
+    }
+
+    /// The version of the register.
+    pub fn register(&self) -> Option<&'a Version<M>> {
+        self.register
+    }
+
+    fn view(&self) -> View<'a> {
+        let content = self.register.map(|register| &register.content);
+        let share = |version: &&'a Version<M>| {
+            let VersionId { at, replica } = version.id;
+            Some((replica, at, version.content.share()?))
+        };
+        View {
+            value: content.and_then(|content| content.stored()),
+            until: content.and_then(|content| content.until()),
+            resets: content.map_or(Resets::NOTHING, |content| content.resets()),
+            shares: self.shares.iter().filter_map(share).collect(),
+        }
+    }
+
+    /// The value of bytes, for a reader at this time. A hash or a set has none.
+    pub fn value(&self, now: Hlc) -> Option<Bytes> {
+        match self.shares.is_empty() {
+            true => self
+                .register
+                .and_then(|register| register.content.at(now))
+                .cloned(),
+            false => self.view().sum(now).map(Sum::written),
+        }
+    }
+
+    /// What the key has, for a reader at this time.
+    pub fn whole(&self, now: Hlc) -> Option<KeyValue> {
+        if let Some(value) = self.value(now) {
+            return Some(KeyValue::Bytes(value));
+        }
+        let elements = match self.shares.is_empty() {
+            true => None,
+            false => self.view().elements(now),
+        };
+        elements.map(|elements| KeyValue::Elements(Arc::new(elements)))
+    }
+
+    /// Whether there is a value, or elements, for a reader at this time.
+    pub fn has_value(&self, now: Hlc) -> bool {
+        match self.shares.is_empty() {
+            true => self
+                .register
+                .is_some_and(|register| register.content.at(now).is_some()),
+            false => self.view().has_value(now),
+        }
+    }
+
+    /// Whether the register has no value, and everything in the shares is reset.
+    pub fn is_reset(&self) -> bool {
+        let view = self.view();
+        view.value.is_none() && !view.has_value(Hlc::ZERO)
+    }
+
+    /// When the value expires, for a reader at this time. `None`: never, or it has expired.
+    pub fn until(&self, now: Hlc) -> Option<Micros> {
+        let until = self.register.and_then(|register| register.content.until());
+        until.filter(|&until| Hlc::from_wall(until) > now)
+    }
+
+    /// When the version of the register expired, if it has for a reader at this time.
+    pub fn expired_at(&self, now: Hlc) -> Option<Hlc> {
+        self.register
+            .and_then(|register| register.content.expired_at(now))
+    }
+
+    /// What a receipt says of it: the version that was stamped last.
+    pub fn label(&self) -> Option<Label> {
+        if self.shares.is_empty() {
+            return self.register.map(Version::label);
+        }
+        let newest = self.versions().max_by_key(|version| version.id.stamp())?;
+        let until = self.register.and_then(|register| register.content.until());
+        let goes_on = |until: &Micros| {
+            self.shares
+                .iter()
+                .any(|share| share.id.at >= Hlc::from_wall(*until))
+        };
+        Some(Label {
+            id: newest.id,
+            base: None,
+            until: until.filter(|until| !goes_on(until)),
+        })
+    }
+
+    /// The same, apart from the store. `None` if there are no shares, and nothing was reset.
+    pub(crate) fn tally(&self) -> Option<Box<Tally>> {
+        let resets = self
+            .register
+            .is_some_and(|register| !register.content.resets().is_empty());
+        (resets || !self.shares.is_empty()).then(|| Box::new(self.to_tally()))
+    }
+
+    pub(crate) fn to_tally(&self) -> Tally {
+        let view = self.view();
+        Tally {
+            value: view.value.cloned(),
+            until: view.until,
+            resets: view.resets.clone(),
+            shares: view
+                .shares
+                .iter()
+                .map(|&(replica, at, share)| (replica, at, share.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// What a register says, and the shares beside it.
+struct View<'a> {
+    value: Option<&'a Bytes>,
+    until: Option<Micros>,
+    resets: &'a Resets,
+    /// By replica, and when each was stamped.
+    shares: Vec<(ReplicaId, Hlc, &'a Share)>,
+}
+
+impl<'a> View<'a> {
+    fn expired_at(&self, now: Hlc) -> Option<Hlc> {
+        self.until.map(Hlc::from_wall).filter(|&until| until <= now)
+    }
+
+    /// What was stamped before this time has expired: what is in shares, by this expiry or by one that a version before this one has had.
+    fn gone_before(&self, now: Hlc) -> Option<Hlc> {
+        let before = Some(self.resets.before).filter(|before| *before > Hlc::ZERO);
+        before.max(self.expired_at(now))
+    }
+
+    /// What a write says of that. If the writer has not seen any share, it says nothing: most keys never have one, and a key that has expired may be forgotten.
+    fn resets_before(&self, now: Hlc) -> Hlc {
+        let is_known = !self.shares.is_empty() || !self.resets.is_empty();
+        self.gone_before(now).filter(|_| is_known).unwrap_or(Hlc::ZERO)
+    }
+
+    fn register(&self, now: Hlc) -> Option<&'a Bytes> {
+        self.value.filter(|_| self.expired_at(now).is_none())
+    }
+
+    /// What is left of a replica's count.
+    fn count_left(&self, replica: ReplicaId, share: &Share, expired: Option<Hlc>) -> Option<Decimal> {
+        share.count?.left(self.resets.of(replica), expired)
+    }
+
+    /// The value of bytes, before it is written down.
+    fn sum(&self, now: Hlc) -> Option<Sum> {
+        let expired = self.gone_before(now);
+        let shares = self.shares.iter();
+        let left = shares.filter_map(|(replica, _, share)| self.count_left(*replica, share, expired));
+        sum(self.register(now), left)
+    }
+
+    fn contributions<T>(&self, now: Hlc, of: impl FnOnce(Contributions<'_>) -> T) -> T {
+        let elements = |(replica, _, share): &(ReplicaId, Hlc, &'a Share)| {
+            let elements = share.elements.as_deref()?;
+            Some((*replica, elements))
+        };
+        let shares: Vec<_> = self.shares.iter().filter_map(elements).collect();
+        of(Contributions {
+            shares: &shares,
+            resets: self.resets,
+            expired: self.gone_before(now),
+        })
+    }
+
+    fn has_bytes(&self, now: Hlc) -> bool {
+        let expired = self.gone_before(now);
+        let mut shares = self.shares.iter();
+        self.register(now).is_some()
+            || shares.any(|(replica, _, share)| self.count_left(*replica, share, expired).is_some())
+    }
+
+    /// The kind of its elements, if it has elements and no value of bytes.
+    fn kind(&self, now: Hlc) -> Option<Kind> {
+        match self.has_bytes(now) {
+            true => None,
+            false => self.contributions(now, |elements| elements.kind()),
+        }
+    }
+
+    fn has_value(&self, now: Hlc) -> bool {
+        self.has_bytes(now) || self.kind(now).is_some()
+    }
+
+    fn elements(&self, now: Hlc) -> Option<Elements> {
+        match self.has_bytes(now) {
+            true => None,
+            false => self.contributions(now, |elements| elements.shown()),
+        }
+    }
+
+    /// Of these shares what a write names that has seen them, beside what was seen before.
+    fn seen(&self, wanted: impl Fn(ReplicaId, &Share) -> bool) -> Vec<SeenCount> {
+        let mut seen = self.resets.seen.clone();
+        for &(replica, at, share) in &self.shares {
+            if !wanted(replica, share) {
+                continue;
+            }
+            let total = share.count.map_or(Decimal::ZERO, |count| count.total);
+            match seen.binary_search_by_key(&replica, |seen| seen.replica) {
+                Ok(place) if seen[place].at < at => seen[place] = SeenCount { replica, at, total },
+                Ok(_) => {}
+                Err(place) => seen.insert(place, SeenCount { replica, at, total }),
+            }
+        }
+        seen
+    }
+}
+
+/// What a writer has seen of a key: [`Shown`], apart from the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Tally {
+    value: Option<Bytes>,
+    until: Option<Micros>,
+    resets: Resets,
+    shares: Vec<(ReplicaId, Hlc, Share)>,
+}
+
+impl Tally {
+    fn view(&self) -> View<'_> {
+        let shares = self.shares.iter();
+        View {
+            value: self.value.as_ref(),
+            until: self.until,
+            resets: &self.resets,
+            shares: shares
+                .map(|(replica, at, share)| (*replica, *at, share))
+                .collect(),
+        }
+    }
+
+    /// What the register says at this time.
+    pub fn register(&self, now: Hlc) -> Option<&Bytes> {
+        let expired = self.until.is_some_and(|until| Hlc::from_wall(until) <= now);
+        self.value.as_ref().filter(|_| !expired)
+    }
+
+    /// The value of bytes at this time, before it is written down.
+    pub fn sum(&self, now: Hlc) -> Option<Sum> {
+        self.view().sum(now)
+    }
+
+    /// The value of bytes at this time.
+    pub fn value(&self, now: Hlc) -> Option<Bytes> {
+        self.sum(now).map(Sum::written)
+    }
+
+    /// Whether there is a value, or elements.
+    pub fn has_value(&self, now: Hlc) -> bool {
+        self.view().has_value(now)
+    }
+
+    /// The kind of the elements, if there is no value of bytes.
+    pub fn kind(&self, now: Hlc) -> Option<Kind> {
+        self.view().kind(now)
+    }
+
+    /// The elements, if there is no value of bytes.
+    pub fn elements(&self, now: Hlc) -> Option<Elements> {
+        self.view().elements(now)
+    }
+
+    /// When the value expires, for a writer at this time. `None`: never, or it has expired.
+    pub fn until(&self, now: Hlc) -> Option<Micros> {
+        self.until.filter(|&until| Hlc::from_wall(until) > now)
+    }
+
+    /// The same after a write of the register.
+    pub fn with_register(&self, value: Option<Bytes>, until: Option<Micros>, resets: Resets) -> Tally {
+        Tally {
+            value,
+            until,
+            resets,
+            shares: self.shares.clone(),
+        }
+    }
+
+    /// The same after a write of this replica's share.
+    pub fn with_share(&self, by: VersionId, share: Share) -> Tally {
+        let mut tally = self.clone();
+        let place = tally
+            .shares
+            .binary_search_by_key(&by.replica, |(replica, ..)| *replica);
+        let new = (by.replica, by.at, share);
+        match place {
+            Ok(place) => tally.shares[place] = new,
+            Err(place) => tally.shares.insert(place, new),
+        }
+        tally
+    }
+
+    fn share_of(&self, replica: ReplicaId) -> Option<&(ReplicaId, Hlc, Share)> {
+        self.shares.iter().find(|(other, ..)| *other == replica)
+    }
+
+    /// When the newest share of a replica was stamped. 0: there is none.
+    pub fn shared_at(&self, replica: ReplicaId) -> Hlc {
+        self.share_of(replica).map_or(Hlc::ZERO, |(_, at, _)| *at)
+    }
+
+    fn own(&self, by: VersionId) -> Share {
+        self.share_of(by.replica)
+            .map_or_else(Share::default, |(_, _, share)| share.clone())
+    }
+
+    /// The next share of this replica, which adds this much. `None`: its count's total would have too many digits.
+    pub fn counted(&self, by: VersionId, more: Decimal) -> Option<Share> {
+        let view = self.view();
+        let own = self.own(by);
+        let goes_on = view
+            .count_left(by.replica, &own, view.gone_before(by.at))
+            .is_some();
+        let count = Count::next(own.count.filter(|_| goes_on), by.at, more)?;
+        Some(Share {
+            count: Some(count),
+            ..own
+        })
+    }
+
+    /// The next share of this replica, which makes this edit, and what its client is told.
+    ///
+    /// # Errors
+    /// If nothing is written.
+    pub fn edited(&self, by: VersionId, edit: &Edit) -> Result<(Share, Computed), NotEdited> {
+        let view = self.view();
+        if view.has_bytes(by.at) {
+            return Err(NotComputed::WrongType.into());
+        }
+        let (elements, computed) =
+            view.contributions(by.at, |elements| Contribution::edited(elements, by, edit))?;
+        Ok((self.with_elements(by, elements), computed))
+    }
+
+    /// See [`crate::NewContent::removing_unseen`].
+    pub fn removing_unseen(
+        &self,
+        by: VersionId,
+        edit: &Edit,
+        replicas: impl Iterator<Item = ReplicaId>,
+    ) -> Option<Share> {
+        let Edit::Remove(kind, names) = edit else {
+            return None;
+        };
+        let elements = self.view().contributions(by.at, |elements| {
+            Contribution::removing_unseen(elements, by, (*kind, names), replicas)
+        });
+        Some(self.with_elements(by, elements))
+    }
+
+    /// The next share of this replica, which removes all elements. `None`: there are none, or there is a value of bytes.
+    pub fn cleared(&self, by: VersionId) -> Option<Share> {
+        let view = self.view();
+        view.kind(by.at)?;
+        let elements = view.contributions(by.at, |elements| Contribution::cleared(elements, by));
+        Some(self.with_elements(by, elements))
+    }
+
+    fn with_elements(&self, by: VersionId, elements: Contribution) -> Share {
+        Share {
+            elements: (!elements.is_empty()).then(|| Arc::new(elements)),
+            ..self.own(by)
+        }
+    }
+
+    /// What a write of the register resets at this time: everything that was seen, now or by the version before it.
+    pub fn resets_all(&self, now: Hlc) -> Resets {
+        let view = self.view();
+        Resets {
+            seen: view.seen(|_, _| true),
+            removed: view.contributions(now, |elements| elements.removed_by_register(true)),
+            before: view.resets_before(now),
+        }
+    }
+
+    /// What a change of the expiry to `until` names at this time: what is reset already or, if `until` has passed, everything that was seen.
+    pub fn resets_at_expiry(&self, until: Option<Micros>, now: Hlc) -> Resets {
+        if until.is_some_and(|until| Hlc::from_wall(until) <= now) {
+            return self.resets_all(now);
+        }
+        let view = self.view();
+        let expired = view.gone_before(now);
+        view.contributions(now, |elements| Resets {
+            seen: view.seen(|replica, share| {
+                view.count_left(replica, share, expired).is_none() && elements.is_reset(replica)
+            }),
+            removed: elements.removed_by_register(false),
+            before: view.resets_before(now),
+        })
+    }
+}
