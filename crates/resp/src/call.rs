@@ -6,7 +6,10 @@ use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, Output, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{BadLevel, Key, Level, Operation, Step, Transactions, Vector, VersionId, Wanted};
+use turnbuckle_core::{
+    BadLevel, Compute, Edit, Key, Level, Operation, PutOptions, Step, Transaction, Transactions, Vector,
+    VersionId, Wanted,
+};
 
 /// A command that is being executed, and what it may use.
 pub(crate) struct Call<'a> {
@@ -128,7 +131,7 @@ impl Call<'_> {
     /// The level of a command on any number of keys, and where its keys end.
     ///
     /// The rule: if the last argument but one is `AT`, in capitals, and there is at least one group of `group` arguments before it, the last two
-    /// arguments are a level. Then a word that is not a level is an error, and not a key. So a key named `AT` must be placed elsewhere, or be
+    /// arguments are a level. Then a word that is not a level is an error, and not a key. Fields and members count as keys do. So a key named `AT` must be placed elsewhere, or be
     /// followed by an explicit `AT level`. A key named `at` may be anywhere, unless a level follows it: then the client has most likely meant `AT`.
     pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Wanted>, usize), Refusal> {
         let len = self.len();
@@ -137,7 +140,7 @@ impl Call<'_> {
         }
         if len >= 1 + group + 2 && self.arguments.is(len - 2, "AT") && self.level(len - 1).is_ok() {
             return Err(Refusal::err(format_args!(
-                "'{} {}' would be taken for keys; to name a level, write AT in capitals",
+                "'{} {}' would not be taken for a level; to name a level, write AT in capitals",
                 self.text(len - 2),
                 self.text(len - 1)
             )));
@@ -369,6 +372,70 @@ impl Call<'_> {
             level: None,
         };
         self.operate(shape, read.wanting(level))
+    }
+
+    /// Counts the keys up to `end` that have a value, a hash or a set. A read of several keys returns no hashes and sets. So where there are any, each key is read alone.
+    pub(crate) fn count_each(&mut self, named: Option<Wanted>, end: usize) -> Result<(), Refusal> {
+        if self.is_queued || !self.keeps_elements()? {
+            return self.read_each(Shape::Present, named, end);
+        }
+        self.check_keys(1..end)?;
+        let (door, level, keys) = (self.door()?, self.read_level(named), end - 1);
+        let reads = Reads::new(true, keys);
+        if keys > SHARE {
+            let state = SlotState::Parts(Box::new(reads));
+            self.connection
+                .operate_long(door, Each::Count, level, self.arguments.clone(), keys, state);
+            return Ok(());
+        }
+        let (arguments, frame_bytes) = (self.arguments, self.arguments.frame_bytes());
+        let get = |place| Operation::get(Key(arguments.bytes(place))).wanting(level.clone());
+        self.connection
+            .operate_reads(door, reads, (1..end).map(get), frame_bytes, self.backend);
+        Ok(())
+    }
+
+    /// Reads the keys up to `end` at one moment: a transaction that only reads, if they are several.
+    pub(crate) fn read_together(
+        &mut self,
+        shape: Shape,
+        named: Option<Wanted>,
+        end: usize,
+    ) -> Result<(), Refusal> {
+        self.check_keys(1..end)?;
+        let arguments = self.arguments;
+        let key = |place| Key(arguments.bytes(place));
+        if end == 2 {
+            let get = Operation::get(key(1)).wanting(self.read_level(named));
+            return self.operate(shape, get);
+        }
+        let steps = (1..end).map(|place| Step::Get(key(place))).collect();
+        if self.is_queued {
+            return self.queue_steps(shape, named, steps);
+        }
+        let transact = Operation::Transact {
+            transaction: Box::new(Transaction {
+                steps,
+                ..Transaction::default()
+            }),
+            level: None,
+        };
+        let level = match self.connection.state.watched.is_on {
+            true => self.read_level(named),
+            false => self.write_level(named),
+        };
+        self.operate(shape, transact.wanting(level))
+    }
+
+    /// Whether keys of the selected keyspace may have hashes and sets.
+    pub(crate) fn keeps_elements(&mut self) -> Result<bool, Refusal> {
+        let options = PutOptions {
+            computes: Some(Compute::Edit(Box::new(Edit::Insert(Vec::new())))),
+            ..PutOptions::default()
+        };
+        let add = Operation::put(Key::from(""), None).with(options);
+        let door = self.door()?;
+        Ok(self.backend.refusal(door, &add).is_none())
     }
 
     /// Whether all keys are short enough. This is checked before anything is done to one of them.

@@ -24,6 +24,7 @@ mod consistency;
 mod dbsize;
 mod del;
 mod echo;
+mod element_scan;
 mod exists;
 mod expire;
 mod flushdb;
@@ -32,6 +33,7 @@ mod getdel;
 mod getex;
 mod getrange;
 mod getset;
+mod hashes;
 mod hello;
 mod incr;
 mod info;
@@ -57,6 +59,7 @@ mod session;
 mod set;
 mod setex;
 mod setnx;
+mod sets;
 mod siblings;
 mod strlen;
 mod time;
@@ -201,7 +204,7 @@ const PLAIN: Spec = Spec {
 };
 
 /// How many commands there are.
-pub(crate) const COUNT: usize = 77;
+pub(crate) const COUNT: usize = 102;
 
 /// All commands, by name.
 pub(crate) static COMMANDS: &[Spec; COUNT] = &[
@@ -234,7 +237,22 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     getex::GETEX,
     getrange::GETRANGE,
     getset::GETSET,
+    hashes::HDEL,
     hello::HELLO,
+    hashes::HEXISTS,
+    hashes::HGET,
+    hashes::HGETALL,
+    hashes::HINCRBY,
+    hashes::HINCRBYFLOAT,
+    hashes::HKEYS,
+    hashes::HLEN,
+    hashes::HMGET,
+    hashes::HMSET,
+    element_scan::HSCAN,
+    hashes::HSET,
+    hashes::HSETNX,
+    hashes::HSTRLEN,
+    hashes::HVALS,
     incr::INCR,
     incr::INCRBY,
     incr::INCRBYFLOAT,
@@ -264,7 +282,10 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     reset::RESET,
     role::ROLE,
     rotx::ROTX,
+    sets::SADD,
     scan::SCAN,
+    sets::SCARD,
+    sets::SDIFF,
     select::SELECT,
     session::SESSION,
     set::SET,
@@ -272,9 +293,16 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     setnx::SETNX,
     append::SETRANGE,
     siblings::SIBLINGS,
+    sets::SINTER,
+    sets::SISMEMBER,
     observing::SLOWLOG,
+    sets::SMEMBERS,
+    sets::SMISMEMBER,
+    sets::SREM,
+    element_scan::SSCAN,
     strlen::STRLEN,
     getrange::SUBSTR,
+    sets::SUNION,
     time::TIME,
     exists::TOUCH,
     ttl::TTL,

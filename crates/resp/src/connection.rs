@@ -364,11 +364,12 @@ impl Connection {
                 let shape = std::mem::replace(shape, Shape::Done);
                 self.open_parts -= 1;
                 self.pace.end(std::mem::take(&mut self.slots[place].need));
-                self.measure(&answered.0);
-                let (answer, receipt) = match shape.carries() && !self.has_room_for(&answered.0, backend) {
-                    true => (no_room_for_reply(), None),
-                    false => answered,
-                };
+                self.measure(&shape, &answered.0);
+                let (answer, receipt) =
+                    match shape.carries() && !self.has_room_for(&shape, &answered.0, backend) {
+                        true => (no_room_for_reply(), None),
+                        false => answered,
+                    };
                 let reply =
                     self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer));
                 self.slots[place].state = SlotState::Ready(Box::new(reply));
@@ -525,9 +526,9 @@ impl Connection {
         let Some((answer, receipt)) = backend.operate(door, tag, operation) else {
             return self.push(tag, frame_bytes, 1, SlotState::One(shape));
         };
-        self.measure(&answer);
+        self.measure(&shape, &answer);
         // It has no outstanding operation, so it may be executed again when there is room.
-        if shape.carries() && !self.has_room_for(&answer, backend) {
+        if shape.carries() && !self.has_room_for(&shape, &answer, backend) {
             self.again = true;
             return;
         }

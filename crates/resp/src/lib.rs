@@ -39,7 +39,10 @@
 //!   misspelt level must not become a weaker read. A key named `AT` is written elsewhere in the list (`MGET AT k`), or with a level after it
 //!   (`MGET k AT x AT causal`).
 //! - **Several keys.** `MSET` and `DEL` are one write for each key, not a transaction. If some of the writes fail, the reply is an error that names
-//!   the keys that were done. `MGET` and `EXISTS` are one read of several keys. It is a snapshot if the keyspace has them.
+//!   the keys that were done. `MGET` and `EXISTS` are one read of several keys. It is a snapshot if the keyspace has them. Where keys may have hashes and
+//!   sets, `EXISTS` is one read for each key, and no snapshot.
+//! - **Hashes and sets.** `MGET` returns null for them, as in Redis. `HSCAN` and `SSCAN` return everything at once. `SINTER`, `SUNION` and `SDIFF` of several sets are
+//!   a transaction that only reads: the keys must be in one partition, and its level is one of writes.
 //! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; other numbers are those that the configuration gives to keyspaces. What the session of
 //!   each keyspace has seen is kept until `RESET`.
 //! - **What Turnbuckle does not have is refused** (`-UNSUPPORTED`), never ignored. To carry out a `SET` without its `NX` or `EX` would be worse than
@@ -63,6 +66,7 @@ mod connection;
 mod context;
 pub use connection::{Connection, Greeting};
 mod decoder;
+mod element_shape;
 pub use decoder::{Decoded, Decoder, TooBig};
 mod error;
 pub use error::ProtocolError;

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A write of several keys is one write for each key in any case. A read is divided only if it is not a snapshot ([`crate::Backend::divides_reads`]).
-//! A snapshot is one operation, and its protocol divides it.
+//! A snapshot is one operation, and its protocol divides it. `EXISTS` is a read of each key alone where keys may have hashes and sets: a read of several keys does not
+//! tell these from keys without a value.
 use crate::shape::{check_reply, merge, write_values};
 use crate::{Arguments, Limits, Writer, refusal::Refusal};
 use bytes::Bytes;
@@ -32,6 +33,8 @@ pub(crate) enum Each {
     Delete,
     /// It is read.
     Read,
+    /// It is read alone, to count it.
+    Count,
 }
 
 impl Each {
@@ -39,7 +42,7 @@ impl Each {
     fn step(self) -> usize {
         match self {
             Each::Set => 2,
-            Each::Delete | Each::Read => 1,
+            Each::Delete | Each::Read | Each::Count => 1,
         }
     }
 }
@@ -85,7 +88,7 @@ impl Long {
     /// How many keys a part has.
     fn keys_of_part(&self) -> usize {
         match self.each {
-            Each::Set | Each::Delete => 1,
+            Each::Set | Each::Delete | Each::Count => 1,
             Each::Read => SHARE,
         }
     }
@@ -102,7 +105,7 @@ impl Long {
 
     /// Whether it returns values.
     pub(crate) fn reads(&self) -> bool {
-        self.each == Each::Read
+        matches!(self.each, Each::Read | Each::Count)
     }
 
     /// Whether a share may begin.
@@ -125,6 +128,7 @@ impl Long {
                 level: None,
             }
             .wanting(self.level.clone()),
+            Each::Count => Operation::get(self.key(self.begun)).wanting(self.level.clone()),
             each => put(&self.arguments, each, self.begun, self.level.clone()),
         };
         self.begun += keys;
@@ -167,7 +171,7 @@ pub(crate) struct Reads {
 
 #[derive(Debug)]
 enum Found {
-    /// How many keys have a value.
+    /// How many keys have a value, or elements.
     Present(usize),
     /// The values, by part.
     Values(Vec<Vec<Option<Bytes>>>),
@@ -208,6 +212,12 @@ impl Reads {
                 }
                 if let Err(too_big) = check_reply(self.bytes, limits) {
                     self.refuse(too_big);
+                }
+            }
+            Answer::Value(_) | Answer::Elements(_) if matches!(self.found, Found::Present(_)) => {
+                self.receipt = merge(self.receipt.take(), receipt);
+                if let Found::Present(count) = &mut self.found {
+                    *count += usize::from(answer != Answer::Value(None));
                 }
             }
             other => panic!("the backend answered {other:?} where a read of several keys was asked"),

@@ -6,8 +6,10 @@
 //! is its highest.
 use crate::Writer;
 use crate::number::parse_integer;
+use crate::refusal::Refusal;
 use bytes::Bytes;
 use std::ops::Range;
+use turnbuckle_core::Elements;
 
 /// What a reply shows of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub(crate) enum Part {
         /// Whether the client said where the span ends. If it did not, a value is taken to have zeros behind its end.
         is_bounded: bool,
     },
-    /// How Redis would hold it: `int`, `embstr` or `raw`.
+    /// How Redis would hold it: `int`, `embstr`, `raw` or `hashtable`.
     Encoding,
     /// 1 if there is a value.
     One,
@@ -148,6 +150,26 @@ impl Part {
                 None => writer.null(),
             },
         }
+    }
+
+    /// Writes the reply about a hash or a set.
+    ///
+    /// # Errors
+    /// If only a value of bytes has such a part.
+    pub(crate) fn write_of_elements(
+        self,
+        elements: &Elements,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Refusal> {
+        match self {
+            Part::Encoding => writer.bulk(b"hashtable"),
+            Part::One => writer.integer(1),
+            Part::Size { key } => writer.integer((key + elements.bytes()) as i64),
+            Part::Bytes(_) | Part::Bit(_) | Part::Ones(_) | Part::First { .. } => {
+                return Err(Refusal::wrong_type());
+            }
+        }
+        Ok(())
     }
 }
 

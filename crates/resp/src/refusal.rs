@@ -1,6 +1,6 @@
 use crate::commands;
 use std::fmt::Display;
-use turnbuckle_core::{BadLevel, Failure, Level, Levels};
+use turnbuckle_core::{BadLevel, Failure, Level, Levels, NotComputed};
 
 /// The failure of a large read that finds no room.
 pub(crate) const NO_ROOM_FOR_REPLY: &str = "the node's memory for clients (client_memory_mb) has no room for the reply now; try again, or \
@@ -30,6 +30,11 @@ impl Refusal {
 
     pub(crate) fn not_an_integer() -> Refusal {
         Refusal::err("value is not an integer or out of range")
+    }
+
+    /// A command on a key that has a value of another type, in the words of Redis.
+    pub(crate) fn wrong_type() -> Refusal {
+        Refusal(format!("WRONGTYPE {}", NotComputed::WrongType))
     }
 
     /// A level of a command between `MULTI` and `EXEC`.
@@ -114,6 +119,15 @@ impl Refusal {
         Refusal(format!(
             "BADLEVEL a snapshot cannot be read at level {asked}; {offers}. MGET reads at every level of the keyspace"
         ))
+    }
+}
+
+impl From<NotComputed> for Refusal {
+    fn from(why: NotComputed) -> Refusal {
+        match why {
+            NotComputed::WrongType => Refusal::wrong_type(),
+            why => Refusal::err(why),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use crate::commands::Unit;
+use crate::element_shape::{Budget, ElementShape, Together, bytes_of_elements};
 use crate::long::Reads;
 use crate::number::parse_integer;
 use crate::output::SHARED_BYTES;
@@ -8,7 +9,9 @@ use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, context, glob, receipt, refusal::Refusal,
 };
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Computed, DoorId, Failure, Key, Lifetime, Micros, Receipt, Siblings};
+use turnbuckle_core::{
+    Answer, Computed, DoorId, Elements, Failure, Key, Lifetime, Micros, Receipt, Siblings,
+};
 
 /// The connection's settings for replies.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +42,8 @@ impl<'a> Style<'a> {
     ) -> Option<Receipt> {
         let until = receipt.as_ref().and_then(|receipt| receipt.until);
         self.write(receipt, backend, writer, |writer| match (shape, answer) {
-            (Shape::Remaining(remaining), Answer::Value(value)) => {
-                let lifetime = Lifetime::new(value.is_some(), until);
+            (Shape::Remaining(remaining), Answer::Value(_) | Answer::Elements(_)) => {
+                let lifetime = Lifetime::new(*answer != Answer::Value(None), until);
                 remaining.write(lifetime, backend.wall_time(), writer);
                 Ok(())
             }
@@ -112,6 +115,12 @@ pub(crate) enum Shape {
     Length,
     /// A part of the value, or something about it.
     Part(Part),
+    /// A hash or a set, or something about it.
+    Elements(ElementShape),
+    /// What several sets have together.
+    Together(Together),
+    /// How many elements of a hash or a set were added or removed.
+    Changed,
     /// When the value expires, as the receipt says.
     Remaining(Remaining),
     /// The number that was computed, as an integer.
@@ -120,7 +129,7 @@ pub(crate) enum Shape {
     Number,
     /// The replies of the commands of a transaction, or null if a condition did not hold.
     Transaction(Vec<Queued>),
-    /// The type of the value: `string`, or `none`.
+    /// The type of the value: `string`, `hash`, `set` or `none`.
     Kind,
     /// OK, or null if a condition did not hold.
     Done,
@@ -191,7 +200,18 @@ impl Shape {
         match self {
             Shape::Value | Shape::Values | Shape::Siblings { .. } => true,
             Shape::Part(part) => part.carries(),
+            Shape::Elements(shape) => shape.carries(),
+            Shape::Together(_) => true,
             _ => false,
+        }
+    }
+
+    /// About how many bytes of a hash or a set the reply carries. The answer has all of it, and is dropped when the reply is written.
+    pub(crate) fn bytes_of(&self, elements: &Elements) -> usize {
+        match self {
+            Shape::Elements(shape) => shape.reply_bytes(elements),
+            Shape::Together(_) | Shape::Transaction(_) => bytes_of_elements(elements),
+            _ => 0,
         }
     }
 
@@ -218,7 +238,15 @@ impl Shape {
             (Shape::CarriedOut, Answer::Written { .. }) => writer.integer(1),
             (Shape::CarriedOut, Answer::Unmet(_)) => writer.integer(0),
             (Shape::CarriedOut, Answer::Transacted(done)) => writer.integer(i64::from(done.is_some())),
-            (_, Answer::NotComputed(why)) => return Err(Refusal::err(why)),
+            (_, Answer::NotComputed(why)) => return Err(Refusal::from(*why)),
+            (Shape::Elements(shape), answer) => {
+                return shape.write(answer, &mut Budget::new(limits), writer);
+            }
+            (Shape::Together(together), answer) => {
+                return together.write(answer, &mut Budget::new(limits), writer);
+            }
+            (Shape::Changed, Answer::Computed(Computed::Elements(count))) => writer.integer(*count as i64),
+            (Shape::Done, Answer::Computed(Computed::Elements(_))) => writer.simple("OK"),
             (Shape::Integer, Answer::Computed(Computed::Number(number))) => match parse_integer(number) {
                 Some(number) => writer.integer(number),
                 None => return Err(Refusal::from(&unfit())),
@@ -235,6 +263,12 @@ impl Shape {
                 writer.integer(value.as_ref().map_or(0, |value| value.len() as i64));
             }
             (Shape::Part(part), Answer::Value(value)) => part.write(value.as_ref(), writer),
+            (Shape::Part(part), Answer::Elements(elements)) => {
+                return part.write_of_elements(elements, writer);
+            }
+            (Shape::Kind, Answer::Elements(elements)) => writer.simple(elements.kind().name()),
+            (Shape::Present, Answer::Elements(_)) => writer.integer(1),
+            (Shape::Value | Shape::Length, Answer::Elements(_)) => return Err(Refusal::wrong_type()),
             (Shape::Remaining(remaining), Answer::Lifetime(lifetime)) => {
                 remaining.write(*lifetime, backend.wall_time(), writer);
             }
@@ -289,6 +323,12 @@ pub(crate) fn write_values(
 ) -> Result<(), Refusal> {
     let bytes = values.iter().flatten().map(Bytes::len).sum();
     check_reply(bytes, limits)?;
+    write_checked_values(values, writer);
+    Ok(())
+}
+
+/// The same, of values whose length was checked.
+pub(crate) fn write_checked_values(values: &[Option<Bytes>], writer: &mut Writer<'_>) {
     let copied = values
         .iter()
         .flatten()
@@ -299,7 +339,6 @@ pub(crate) fn write_values(
     for value in values {
         writer.value(value.as_ref());
     }
-    Ok(())
 }
 
 /// Writes what each command of a transaction is told.
@@ -318,6 +357,7 @@ fn write_transaction(
         return Err(Refusal::from(&unfit()));
     }
     writer.array(commands.len());
+    let mut budget = Budget::new(limits);
     let mut left = steps;
     for command in commands {
         let (shape, answers) = match command {
@@ -333,7 +373,12 @@ fn write_transaction(
         };
         let together;
         let answer = match (shape, answers) {
-            (Shape::Values | Shape::Present, answers) => {
+            (Shape::Present, answers) => {
+                let present = answers.iter().filter(|answer| has_value(answer));
+                writer.integer(present.count() as i64);
+                continue;
+            }
+            (Shape::Values, answers) => {
                 let value = |answer: &Answer| match answer {
                     Answer::Value(value) => value.clone(),
                     _ => None,
@@ -349,12 +394,22 @@ fn write_transaction(
         };
         // As in Redis, a command that fails is an error among the replies.
         let before = writer.written_bytes();
-        if let Err(refusal) = shape.write(answer, limits, backend, writer) {
+        let written = match shape {
+            Shape::Elements(shape) => shape.write(answer, &mut budget, writer),
+            Shape::Together(together) => together.write(answer, &mut budget, writer),
+            shape => shape.write(answer, limits, backend, writer),
+        };
+        if let Err(refusal) = written {
             writer.undo(before);
             writer.error(&refusal.0);
         }
     }
     Ok(())
+}
+
+/// Whether a get has found a value, or elements.
+fn has_value(answer: &Answer) -> bool {
+    matches!(answer, Answer::Value(Some(_)) | Answer::Elements(_))
 }
 
 fn write_siblings(

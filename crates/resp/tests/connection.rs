@@ -34,7 +34,15 @@ fn small() -> Limits {
 #[test]
 fn a_key_that_is_too_long_is_refused_and_the_connection_goes_on() {
     let (mut connection, mut world) = (Connection::new(greeting(small())), World::default());
-    for command in [&b"GET"[..], b"DEL", b"STRLEN", b"EXISTS"] {
+    for command in [
+        &b"GET"[..],
+        b"DEL",
+        b"STRLEN",
+        b"EXISTS",
+        b"HGETALL",
+        b"SMEMBERS",
+        b"SINTER",
+    ] {
         let reply = send(encode(&[command, b"123456789"]), &mut connection, &mut world);
         assert_eq!(
             reply,
@@ -301,6 +309,11 @@ enum Step {
     Get(u8),
     Delete(Vec<u8>),
     Exists(Vec<u8>),
+    SetFields(u8, Vec<u8>),
+    RemoveFields(u8, Vec<u8>),
+    Fields(u8),
+    AddMembers(u8, Vec<u8>),
+    Members(u8),
     Ping,
     Count,
     Flush,
@@ -317,6 +330,11 @@ fn step() -> impl Strategy<Value = Step> {
         4 => key().prop_map(Step::Get),
         2 => prop::collection::vec(key(), 1..4).prop_map(Step::Delete),
         1 => prop::collection::vec(key(), 1..4).prop_map(Step::Exists),
+        2 => (key(), prop::collection::vec(key(), 1..4)).prop_map(|(key, fields)| Step::SetFields(key, fields)),
+        1 => (key(), prop::collection::vec(key(), 1..4)).prop_map(|(key, fields)| Step::RemoveFields(key, fields)),
+        1 => key().prop_map(Step::Fields),
+        2 => (key(), prop::collection::vec(key(), 1..4)).prop_map(|(key, members)| Step::AddMembers(key, members)),
+        1 => key().prop_map(Step::Members),
         1 => Just(Step::Ping),
         1 => Just(Step::Count),
         1 => Just(Step::Flush),
@@ -340,6 +358,15 @@ impl Step {
             Step::Get(k) => vec!["GET".into(), key(k)],
             Step::Delete(list) => keys("DEL", list),
             Step::Exists(list) => keys("EXISTS", list),
+            Step::SetFields(k, fields) => {
+                let mut words = vec!["HSET".into(), key(k)];
+                words.extend(fields.iter().flat_map(|field| [key(field), field.to_string()]));
+                words
+            }
+            Step::RemoveFields(k, fields) => keys("HDEL", &[&[*k], &fields[..]].concat()),
+            Step::Fields(k) => vec!["HGETALL".into(), key(k)],
+            Step::AddMembers(k, members) => keys("SADD", &[&[*k], &members[..]].concat()),
+            Step::Members(k) => vec!["SMEMBERS".into(), key(k)],
             Step::Ping => vec!["PING".into()],
             Step::Count => vec!["DBSIZE".into()],
             Step::Flush => vec!["FLUSHDB".into()],
@@ -510,6 +537,31 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "SLOWLOG",
         "TIME",
         "TOUCH",
+        "HDEL",
+        "HEXISTS",
+        "HGET",
+        "HGETALL",
+        "HINCRBY",
+        "HINCRBYFLOAT",
+        "HKEYS",
+        "HLEN",
+        "HMGET",
+        "HMSET",
+        "HSCAN",
+        "HSET",
+        "HSETNX",
+        "HSTRLEN",
+        "HVALS",
+        "SADD",
+        "SCARD",
+        "SDIFF",
+        "SINTER",
+        "SISMEMBER",
+        "SMEMBERS",
+        "SMISMEMBER",
+        "SREM",
+        "SSCAN",
+        "SUNION",
         "",
     ]);
     let more = prop::sample::select(vec![
@@ -571,6 +623,7 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "USAGE",
         "SAMPLES",
         "MAINT_NOTIFICATIONS",
+        "NOVALUES",
     ]);
     (first, prop::collection::vec(more, 0..6)).prop_map(|(first, mut words)| {
         words.insert(0, first);

@@ -79,6 +79,24 @@ fn many_keys_are_written_read_and_deleted_a_share_at_a_time() {
 }
 
 #[test]
+fn many_keys_are_counted_whatever_their_types_are() {
+    for divides in [false, true] {
+        let (mut connection, mut world) = (connection(), World::default());
+        world.divides = divides;
+        run(
+            &["HSET k1 f v", "SADD k500 m", "SET k999 v"].map(word),
+            &mut connection,
+            &mut world,
+        );
+        let (_, replies) = run(&[command("EXISTS", false)], &mut connection, &mut world);
+        assert_eq!(replies, [Value::Integer(3)]);
+        run(&[word("SREM k500 m")], &mut connection, &mut world);
+        let (_, replies) = run(&[command("EXISTS", false)], &mut connection, &mut world);
+        assert_eq!(replies, [Value::Integer(2)]);
+    }
+}
+
+#[test]
 fn what_comes_behind_a_long_command_sees_all_of_it_and_answers_after_it() {
     let (mut connection, mut world) = (connection(), World::default());
     let commands = [

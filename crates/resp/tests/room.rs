@@ -99,6 +99,76 @@ fn a_put_is_done_once_also_if_there_is_no_room_for_the_value_that_it_tells() {
     }
 }
 
+/// A hash with ten values of 100,000 bytes, and a short one.
+fn large_hash() -> (Connection, World) {
+    let (mut connection, mut world) = (Connection::new(greeting(Limits::default())), World::default());
+    send("SELECT ordered\r\n", &mut connection, &mut world);
+    for number in 0..10 {
+        let mut set = BytesMut::new();
+        let field = format!("f{number}").into_bytes();
+        encode_command(&[&b"HSET"[..], b"h", &field, &[b'v'; VALUE_BYTES]], &mut set);
+        send(set, &mut connection, &mut world);
+    }
+    send("HSET h short s\r\n", &mut connection, &mut world);
+    connection.release_memory(true);
+    world.operations = 0;
+    (connection, world)
+}
+
+#[test]
+fn a_pipeline_of_reads_of_a_large_hash_does_not_run_ahead_of_a_client_that_does_not_read() {
+    for line in [
+        "HGETALL h\r\n",
+        "HVALS h\r\n",
+        "HSCAN h 0\r\n",
+        "HMGET h f0 f1 f2 f3 f4\r\n",
+    ] {
+        let (mut connection, mut world) = large_hash();
+        let mut input = BytesMut::from(line.repeat(100).as_str());
+        for _ in 0..10 {
+            connection.handle_bytes(&mut input, &mut world);
+            connection.release_memory(false);
+        }
+        assert!(
+            connection.memory_bytes() < 3 << 20 && !input.is_empty(),
+            "{line}: {} bytes, {} left",
+            connection.memory_bytes(),
+            input.len()
+        );
+    }
+}
+
+#[test]
+fn a_field_needs_the_room_of_its_value_and_not_that_of_the_hash() {
+    let (mut connection, mut world) = large_hash();
+    world.room = Some(200_000);
+    for (line, reply) in [("HGET h short\r\n", "$1\r\ns\r\n"), ("HLEN h\r\n", ":11\r\n")] {
+        assert_eq!(send(line, &mut connection, &mut world), reply.as_bytes());
+        connection.release_memory(true);
+    }
+    let mut input = BytesMut::from("HGETALL h\r\n");
+    connection.handle_bytes(&mut input, &mut world);
+    assert!(connection.output().is_empty() && connection.is_waiting());
+    world.room = None;
+    connection.handle_bytes(&mut input, &mut world);
+    assert!(connection.output().len() > 10 * VALUE_BYTES);
+}
+
+#[test]
+fn a_transaction_that_reads_a_large_hash_many_times_has_a_reply_of_bounded_length() {
+    let (mut connection, mut world) = large_hash();
+    let lines = format!("MULTI\r\n{}", "HGETALL h\r\n".repeat(100));
+    send(lines, &mut connection, &mut world);
+    let reply = send("EXEC\r\n", &mut connection, &mut world);
+    assert!(
+        reply.len() < Limits::default().max_reply_bytes + 10_000,
+        "{} bytes",
+        reply.len()
+    );
+    let end = String::from_utf8_lossy(&reply[reply.len().saturating_sub(200)..]);
+    assert!(end.contains("-TOOBIG the reply has 1000026 bytes"), "{end}");
+}
+
 #[test]
 fn the_depth_of_a_pipeline_of_small_reads_is_not_hurt() {
     let (mut connection, mut world) = large();

@@ -9,7 +9,7 @@ pub(super) const EXISTS: Spec = Spec {
     keys: Keys::ALL,
     group: "generic",
     syntax: "key [key ...] [AT level]",
-    summary: "Counts the keys that have a value.",
+    summary: "Counts the keys that have a value, a hash or a set.",
     reads: Reads::Always,
     run,
     in_transactions: true,
@@ -28,5 +28,5 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         let get = Operation::get(call.key(1)?).wanting(call.read_level(level));
         return call.operate(Shape::Present, get);
     }
-    call.read_each(Shape::Present, level, end)
+    call.count_each(level, end)
 }

@@ -28,7 +28,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
             "MEMORY",
             &[
                 "USAGE <key> [SAMPLES <count>]",
-                "    Return how many bytes the key and its value have. SAMPLES does nothing: a value has no elements.",
+                "    Return how many bytes the key and its value have. SAMPLES does nothing: all elements are counted.",
             ],
         ),
         _ => Err(unknown_subcommand(call, "MEMORY")),

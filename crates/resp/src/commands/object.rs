@@ -44,7 +44,7 @@ fn about_key(call: &mut Call<'_>, name: &str, part: Part) -> Result<(), Refusal>
 
 const HELP: [&str; 6] = [
     "ENCODING <key>",
-    "    Return how Redis would hold the value: int, embstr or raw.",
+    "    Return how Redis would hold the value: int, embstr, raw or hashtable.",
     "REFCOUNT <key>",
     "    Return 1 for every key that has a value.",
     "FREQ <key>",

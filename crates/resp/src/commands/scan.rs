@@ -45,7 +45,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         } else if call.arguments.is(place, "MATCH") {
             pattern = Some(call.key(place + 1)?.0);
         } else if call.arguments.is(place, "TYPE") {
-            none = !is_string(call, place + 1)?;
+            none = !has_type(call, place + 1)?;
         } else {
             return Err(syntax());
         }
@@ -59,10 +59,19 @@ fn syntax() -> Refusal {
     Refusal::usage(&SCAN.usage())
 }
 
-/// Whether the argument names the type that all values have. If it names another type of Redis, no value has it.
-fn is_string(call: &Call<'_>, place: usize) -> Result<bool, Refusal> {
+/// Whether the argument names the type that all values have. If it names another type of Redis, no value has it. Where keys may have hashes and sets, it is not known which
+/// type a key has that is listed.
+fn has_type(call: &mut Call<'_>, place: usize) -> Result<bool, Refusal> {
     const OTHERS: [&str; 5] = ["LIST", "SET", "ZSET", "HASH", "STREAM"];
-    if call.arguments.is(place, "STRING") {
+    let is_one_of = |types: &[&str]| types.iter().any(|name| call.arguments.is(place, name));
+    let is_string = is_one_of(&["STRING"]);
+    if is_one_of(&["STRING", "HASH", "SET"]) && call.keeps_elements()? {
+        return Err(Refusal::unsupported(format_args!(
+            "SCAN: in the keyspace '{}' the types of the keys that are listed are not known; TYPE tells that of a key",
+            call.connection.state.keyspace
+        )));
+    }
+    if is_string {
         return Ok(true);
     }
     if OTHERS.iter().any(|other| call.arguments.is(place, other)) {

@@ -9,7 +9,7 @@ pub(super) const TYPE: Spec = Spec {
     keys: Keys::ONE,
     group: "generic",
     syntax: "key [AT level]",
-    summary: "The type of a key's value, string or none.",
+    summary: "The type of a key's value: string, hash, set or none.",
     reads: Reads::Always,
     run,
     in_transactions: true,

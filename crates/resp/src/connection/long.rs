@@ -1,10 +1,11 @@
 //! How a connection continues a command on many keys.
 use super::{Connection, PART_BYTES, no_room_for_reply};
-use crate::long::{Each, Long};
+use crate::long::{Each, Long, Reads};
+use crate::shape::Shape;
 use crate::slot::SlotState;
 use crate::{Arguments, Backend};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{Answer, Answered, Wanted};
+use turnbuckle_core::{Answer, Answered, Operation, Wanted};
 
 impl Connection {
     /// Takes a command on many keys. It gets its place in the order of replies, and nothing of it begins yet.
@@ -23,6 +24,37 @@ impl Connection {
         self.next_tag += long.parts() as u64;
         self.push(first_tag, frame_bytes, 0, state);
         self.long = Some(long);
+    }
+
+    /// Begins several reads that make one reply.
+    pub(crate) fn operate_reads(
+        &mut self,
+        door: DoorId,
+        mut reads: Reads,
+        operations: impl Iterator<Item = Operation>,
+        frame_bytes: usize,
+        backend: &mut dyn Backend,
+    ) {
+        let first_tag = self.next_tag;
+        let mut open = 0;
+        for (part, operation) in operations.enumerate() {
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            match backend.operate(door, tag, operation) {
+                Some((answer, receipt)) => {
+                    self.measure(&Shape::Present, &answer);
+                    reads.take(part, answer, receipt, &self.greeting.limits);
+                }
+                None => open += 1,
+            }
+        }
+        if open == 0 {
+            self.reply_about_keys(first_tag, |style, writer| {
+                style.write_reads(&reads, backend, writer)
+            });
+        } else {
+            self.push(first_tag, frame_bytes, open, SlotState::Parts(Box::new(reads)));
+        }
     }
 
     /// Begins one share of the long command, if there is one, if it may go on, and if the node has room for what it returns.
@@ -110,8 +142,8 @@ impl Connection {
             return answer;
         };
         let keeps = reads.keeps_values();
-        self.measure(&answer);
-        match keeps && !self.has_room_for(&answer, backend) {
+        self.measure(&Shape::Values, &answer);
+        match keeps && !self.has_room_for(&Shape::Values, &answer, backend) {
             true => no_room_for_reply(),
             false => answer,
         }

@@ -6,7 +6,7 @@
 //! replies, [`Connection::release_memory`] returns what is not needed.
 use super::{Connection, Life};
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
-use crate::shape::REPLY_BYTES;
+use crate::shape::{REPLY_BYTES, Shape};
 use crate::transaction::Queue;
 use crate::{Backend, Writer, long::Long};
 use bytes::Bytes;
@@ -76,23 +76,32 @@ impl Connection {
     }
 
     /// Learns from an answer how much reads return.
-    pub(super) fn measure(&mut self, answer: &Answer) {
+    pub(super) fn measure(&mut self, shape: &Shape, answer: &Answer) {
         match answer {
             Answer::Value(value) | Answer::Replaced(value) => self.pace.learn(1, len_of(value)),
             Answer::Unmet(unmet) => self.pace.learn(1, len_of(&unmet.value)),
             Answer::Values(values) => self.pace.learn(values.len(), bytes_of(values)),
+            Answer::Elements(elements) => self.pace.learn(1, shape.bytes_of(elements)),
             Answer::Siblings(siblings) => self.pace.learn(1, bytes_of_siblings(siblings)),
-            Answer::Transacted(Some(steps)) => steps.iter().for_each(|step| self.measure(step)),
+            Answer::Transacted(Some(steps)) => steps.iter().for_each(|step| self.measure(shape, step)),
             _ => {}
         }
     }
 
     /// Whether there is room for the reply that an answer becomes. True also if the reply will be refused for its length.
-    pub(super) fn has_room_for(&mut self, answer: &Answer, backend: &mut dyn Backend) -> bool {
+    pub(super) fn has_room_for(&mut self, shape: &Shape, answer: &Answer, backend: &mut dyn Backend) -> bool {
         let (bytes, values) = match answer {
             Answer::Value(Some(value)) => (value.len(), 1),
             Answer::Values(values) => (bytes_of(values), values.len()),
             Answer::Siblings(siblings) => (bytes_of_siblings(siblings), siblings.versions.len()),
+            Answer::Elements(elements) => (shape.bytes_of(elements), 0),
+            Answer::Transacted(Some(sets)) => {
+                let bytes = sets.iter().map(|set| match set {
+                    Answer::Elements(set) => shape.bytes_of(set),
+                    _ => 0,
+                });
+                (bytes.sum(), 0)
+            }
             _ => return true,
         };
         let bytes_of_reply = bytes + REPLY_BYTES * values;

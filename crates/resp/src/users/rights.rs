@@ -15,15 +15,17 @@ pub(crate) static SUBCOMMANDS: [&str; 5] = [
 ];
 
 /// The categories. A category that Redis has too has Redis's name.
-pub(crate) const CATEGORIES: [&str; 12] = [
+pub(crate) const CATEGORIES: [&str; 14] = [
     "admin",
     "all",
     "bitmap",
     "connection",
     "dangerous",
     "fast",
+    "hash",
     "keyspace",
     "read",
+    "set",
     "slow",
     "string",
     "transaction",
@@ -56,7 +58,7 @@ enum What {
 /// A word that is no right.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "expected the name of a command, a category (\"@{}\"), of which only \"@keyspace\" needs its \"@\", or \"*\" for all; \"-\" before it takes it away",
+    "expected the name of a command, a category (\"@{}\"), of which only \"@keyspace\" and \"@set\" need their \"@\", or \"*\" for all; \"-\" before it takes it away",
     CATEGORIES.join("\", \"@")
 )]
 pub struct BadRight;
@@ -83,6 +85,8 @@ impl FromStr for Right {
         let category = CATEGORIES.iter().find(|known| **known == name);
         let one = (0..count()).find(|&place| self::name(place) == name);
         let what = match (category, one) {
+            // A category of sets came later than the command, and `set` stays what it was.
+            (Some(_), Some(place)) if !is_category && name == "set" => What::One(place),
             // `keyspace`: the two give very different rights.
             (Some(_), Some(_)) if !is_category => return Err(BadRight),
             (Some(category), _) => What::Category(category),
@@ -217,6 +221,8 @@ pub(crate) fn categories(spec: &Spec) -> Vec<&'static str> {
     categories.extend(match (spec.group, spec.name) {
         ("string", _) => Some("string"),
         ("bitmap", _) => Some("bitmap"),
+        ("hash", _) => Some("hash"),
+        ("set", _) => Some("set"),
         ("generic", _) | (_, "dbsize" | "flushdb") => Some("keyspace"),
         ("transactions", _) => Some("transaction"),
         // These tell a client library how to use the node.

@@ -222,7 +222,7 @@ fn word() -> impl Strategy<Value = String> {
         .collect();
     let names = prop::sample::select(names).prop_map(String::from);
     let categories = prop::sample::select(CATEGORIES.to_vec());
-    let what = prop_oneof![3 => names, 2 => categories.clone().prop_map(|name| if name == "keyspace" { "@keyspace".into() } else { name.to_owned() }), 1 => categories.prop_map(|name| format!("@{name}")), 1 => Just("*".into())];
+    let what = prop_oneof![3 => names, 2 => categories.clone().prop_map(|name| if matches!(name, "keyspace" | "set") { format!("@{name}") } else { name.to_owned() }), 1 => categories.prop_map(|name| format!("@{name}")), 1 => Just("*".into())];
     (prop::sample::select(vec!["", "+", "-"]), what).prop_map(|(sign, what)| format!("{sign}{what}"))
 }
 
@@ -233,7 +233,7 @@ fn keys_of<'a>(words: &'a [&'a [u8]]) -> Vec<&'a [u8]> {
     let is_many = pairs
         || matches!(
             name,
-            "mget" | "del" | "exists" | "touch" | "unlink" | "watch" | "rotx"
+            "mget" | "del" | "exists" | "touch" | "unlink" | "watch" | "rotx" | "sdiff" | "sinter" | "sunion"
         );
     let has_level = is_many && words.len() >= if pairs { 5 } else { 4 } && words[words.len() - 2] == b"AT";
     let end = if has_level { words.len() - 2 } else { words.len() };
@@ -274,4 +274,11 @@ proptest! {
         let checked = user.check(find(spec.name.as_bytes()).unwrap(), &arguments, "causal");
         prop_assert_eq!(checked.is_ok(), expected, "{:?}", checked);
     }
+}
+
+#[test]
+fn set_is_the_command_and_the_category_of_sets_needs_its_sign() {
+    assert_eq!(allowed("set"), ["set"]);
+    assert!(allowed("@set").contains(&"smembers") && !allowed("@set").contains(&"set"));
+    assert_eq!(allowed("hash"), allowed("@hash"));
 }

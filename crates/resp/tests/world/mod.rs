@@ -3,11 +3,13 @@
 
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
-    Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Expiry, Failure, Hlc, Key,
-    KeyspaceLevels, Level, Levels, Lifetime, Micros, Operation, PutOptions, Receipt, Replication, Route,
-    ServerId, Siblings, SiteId, Step, TokenHeader, Transactions, Unmet, Vector, VersionId,
+    Answer, Answered, BadFrame, BadToken, ClusterSecret, Compute, Computed, Descriptor, Edit, Elements,
+    Expiry, Failure, Hlc, Key, KeyspaceLevels, Kind, Level, Levels, Lifetime, Micros, NotComputed, Operation,
+    PutOptions, Receipt, Replication, Route, ServerId, Siblings, SiteId, Step, TokenHeader, Transactions,
+    Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, Refused, SelectError,
@@ -15,7 +17,7 @@ use turnbuckle_resp::{
 
 #[derive(Default)]
 pub struct World {
-    maps: BTreeMap<String, BTreeMap<Key, (Bytes, VersionId)>>,
+    maps: BTreeMap<String, BTreeMap<Key, (Held, VersionId)>>,
     kept: Kept,
     /// When values expire, in the keyspace that takes an expiry.
     untils: BTreeMap<Key, Micros>,
@@ -45,6 +47,90 @@ pub struct World {
     pub passed: Micros,
 }
 
+/// What a key has.
+#[derive(Clone)]
+enum Held {
+    Value(Bytes),
+    Elements(Kind, BTreeMap<Bytes, Bytes>),
+}
+
+impl Held {
+    fn value(&self) -> Option<&Bytes> {
+        match self {
+            Held::Value(value) => Some(value),
+            Held::Elements(..) => None,
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        match self {
+            Held::Value(value) => Answer::Value(Some(value.clone())),
+            Held::Elements(kind, elements) => {
+                let elements = elements.clone().into_iter().collect();
+                let elements = Elements::new(*kind, elements).expect("a key without elements is removed");
+                Answer::Elements(Arc::new(elements))
+            }
+        }
+    }
+}
+
+/// What a put computes from what a key has: what it has then, or nothing, and what the client is told.
+fn computed(compute: &Compute, there: Option<&Held>) -> Result<(Option<Held>, Computed), NotComputed> {
+    let Some(edit) = compute.edit() else {
+        if matches!(there, Some(Held::Elements(..))) {
+            return Err(NotComputed::WrongType);
+        }
+        let (value, computed) = compute.apply(there.and_then(Held::value))?;
+        return Ok((Some(Held::Value(value)), computed));
+    };
+    let mut elements = match there {
+        None => BTreeMap::new(),
+        Some(Held::Elements(kind, elements)) if *kind == edit.kind() => elements.clone(),
+        Some(_) => return Err(NotComputed::WrongType),
+    };
+    let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+    let mut new = 0;
+    let mut set = |elements: &mut BTreeMap<Bytes, Bytes>, name: &Bytes, value: Bytes| {
+        new += u64::from(elements.insert(copy(name), value).is_none());
+    };
+    let mut number = |name: &Bytes, compute: Compute| {
+        let (value, computed) = compute.apply(elements.get(name)).map_err(|why| match why {
+            NotComputed::NotAnInteger => NotComputed::FieldNotAnInteger,
+            NotComputed::NotANumber => NotComputed::FieldNotANumber,
+            why => why,
+        })?;
+        elements.insert(copy(name), value);
+        Ok(computed)
+    };
+    let told = match edit {
+        Edit::Add(name, more) => Some(number(name, Compute::Add(*more))?),
+        Edit::AddDecimal(name, more) => Some(number(name, Compute::AddDecimal(*more))?),
+        Edit::Set(fields) => {
+            fields
+                .iter()
+                .for_each(|(name, value)| set(&mut elements, name, copy(value)));
+            None
+        }
+        Edit::SetNew(name, _) if elements.contains_key(name) => None,
+        Edit::SetNew(name, value) => {
+            set(&mut elements, name, copy(value));
+            None
+        }
+        Edit::Insert(names) => {
+            names
+                .iter()
+                .for_each(|name| set(&mut elements, name, Bytes::new()));
+            None
+        }
+        Edit::Remove(_, names) => {
+            let removed = names.iter().filter(|name| elements.remove(*name).is_some());
+            Some(Computed::Elements(removed.count() as u64))
+        }
+    };
+    let held = (!elements.is_empty()).then_some(Held::Elements(edit.kind(), elements));
+    Ok((held, told.unwrap_or(Computed::Elements(new))))
+}
+
 /// A session that counts its operations.
 struct Door {
     keyspace: String,
@@ -54,7 +140,7 @@ struct Door {
 /// The versions of keys that no write has replaced, in the keyspace that keeps them.
 type Kept = BTreeMap<Key, Vec<(VersionId, Option<Bytes>)>>;
 
-/// A keyspace that takes conditions and expiry, computes values and has transactions. Time stands still: a value whose time has not passed never expires.
+/// A keyspace that takes conditions and expiry, computes values, keeps hashes and sets and has transactions. Time stands still: a value whose time has not passed never expires.
 const ORDERED: &str = "ordered";
 
 /// The time.
@@ -91,6 +177,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         } else {
             Transactions::None
         },
+        keeps_elements: keyspace != "quorum",
         takes_expiry: keyspace == ORDERED,
         keeps_siblings: keyspace == "quorum",
         ..Descriptor::of(Replication::Streams)
@@ -186,7 +273,7 @@ impl World {
                 let found = map.get(&key);
                 receipt.version = found.map(|(_, version)| *version);
                 receipt.until = self.untils.get(&key).copied().filter(|_| keyspace == ORDERED);
-                Answer::Value(found.map(|(value, _)| value.clone()))
+                found.map_or(Answer::Value(None), |(held, _)| held.answer())
             }
             Operation::Put {
                 key, value, options, ..
@@ -201,33 +288,38 @@ impl World {
                     returns_previous,
                     ..
                 } = self.options;
-                let (there, newest) = map.get(&key).cloned().unzip();
-                if condition.is_some_and(|condition| !condition.holds(there.is_some(), newest)) {
+                let (held, newest) = map.get(&key).cloned().unzip();
+                let there = held.as_ref().and_then(Held::value).cloned();
+                if condition.is_some_and(|condition| !condition.holds(held.is_some(), newest)) {
                     receipt.version = newest;
-                    let has_value = there.is_some();
+                    let has_value = held.is_some();
                     let value = there.filter(|_| returns_previous);
                     let unmet = Unmet { has_value, value };
                     return (Answer::Unmet(Box::new(unmet)), Some(receipt));
                 }
+                if returns_previous && held.is_some() && there.is_none() {
+                    receipt.version = newest;
+                    return (Answer::NotComputed(NotComputed::WrongType), Some(receipt));
+                }
                 let value = match self.options.retimes {
-                    None => value,
+                    None => value.map(Held::Value),
                     Some(retimes) => {
                         let before = self.untils.get(&key).copied();
                         let after = self.options.expiry.and_then(|expiry| expiry.deadline(NOW, None));
-                        if there.is_none() || !retimes.holds(before, after) {
+                        if held.is_none() || !retimes.holds(before, after) {
                             (receipt.version, receipt.until) = (newest, before);
-                            let has_value = there.is_some();
+                            let has_value = held.is_some();
                             let value = there.filter(|_| returns_previous);
                             let unmet = Unmet { has_value, value };
                             return (Answer::Unmet(Box::new(unmet)), Some(receipt));
                         }
                         receipt.base = newest;
-                        there.clone()
+                        held.clone()
                     }
                 };
                 let computed = match &self.options.computes {
                     None => None,
-                    Some(compute) => match compute.apply(there.as_ref()) {
+                    Some(compute) => match computed(compute, held.as_ref()) {
                         Ok(computed) => Some(computed),
                         Err(why) => {
                             receipt.version = newest;
@@ -236,7 +328,7 @@ impl World {
                     },
                 };
                 let (value, computed) = match computed {
-                    Some((value, computed)) => (Some(value), Some(computed)),
+                    Some((value, computed)) => (value, Some(computed)),
                     None => (value, None),
                 };
                 self.writes += 1;
@@ -250,7 +342,8 @@ impl World {
                     Some(context) => kept.retain(|(id, _)| !context.covers_id(*id)),
                     None => kept.clear(),
                 }
-                kept.insert(0, (version, value.as_deref().map(Bytes::copy_from_slice)));
+                let value_of = value.as_ref().and_then(Held::value);
+                kept.insert(0, (version, value_of.map(|value| Bytes::copy_from_slice(value))));
                 let previous = self.untils.remove(&key);
                 // A computed value expires when the one before it would have.
                 let kept = computed.as_ref().map(|_| Expiry::Kept);
@@ -261,14 +354,18 @@ impl World {
                     self.untils.insert(key.compact(), until);
                 }
                 match value.filter(|_| until.is_none_or(|until| until > NOW)) {
-                    Some(value) => map.insert(key.compact(), (Bytes::copy_from_slice(&value), version)),
+                    Some(Held::Value(value)) => {
+                        let value = Held::Value(Bytes::copy_from_slice(&value));
+                        map.insert(key.compact(), (value, version))
+                    }
+                    Some(held) => map.insert(key.compact(), (held, version)),
                     None => map.remove(&key),
                 };
                 match (returns_previous, computed) {
                     (_, Some(computed)) => Answer::Computed(computed),
                     (true, None) => Answer::Replaced(there),
                     (false, None) => Answer::Written {
-                        existed: there.is_some(),
+                        existed: held.is_some(),
                     },
                 }
             }
@@ -318,7 +415,7 @@ impl World {
                 if let Some(failure) = failing {
                     return (Answer::Failed(failure.clone()), None);
                 }
-                let value = |key| map.get(key).map(|(value, _)| value.clone());
+                let value = |key| map.get(key).and_then(|(held, _)| held.value().cloned());
                 Answer::Values(keys.iter().map(value).collect())
             }
             Operation::Scan { cursor, count } => {
