@@ -137,7 +137,7 @@ impl Descriptor {
         let (what, needed) = if edit.is_some() && !self.keeps_elements {
             ("keeps no hashes and no sets", ELEMENTS)
         } else if edit.is_some_and(Edit::decides) && !self.takes_conditions && !decides {
-            ("takes no conditions", exact)
+            ("takes no conditions", SITE)
         } else if let Some(Condition::Version(_)) = options.condition
             && !self.takes_conditions
         {
@@ -177,6 +177,8 @@ const CONSENSUS: &str = "a keyspace with `protocol = \"dacian\"`, such as `conse
 const TRANSACTIONS: &str =
     "a `causalspartanx`, `gentlerain` or `dacian` keyspace, such as `causal` or `consensus` in the demo";
 const CONSENSUS_OR_SITE: &str = "a keyspace with `protocol = \"dacian\"`, such as `consensus` in the demo, or `conditional = \"site\"` in the configuration of this one, with which each site decides alone";
+const SITE: &str =
+    "`conditional = \"site\"` in the configuration of the keyspace, with which each site decides alone";
 const COUNTS: &str = "a causal, eventual or consensus keyspace, such as `causal` in the demo";
 const ELEMENTS: &str = "an eventual keyspace, or one with `protocol = \"causalspartanx\"` or `\"gentlerain\"`, such as `causal` in the demo";
 const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";

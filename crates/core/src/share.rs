@@ -396,11 +396,8 @@ impl<'a> Next<'a> {
 
     /// Whether it was not there before.
     fn set(&mut self, name: Name, value: Bytes) -> bool {
-        let is_new = !self
-            .added
-            .get(&name)
-            .is_some_and(|added| added.at() == self.by.at)
-            && self.value(&name).is_none();
+        let own = self.added.get(&name);
+        let is_new = own.is_none_or(|own| own.at() < self.by.at) && self.value(&name).is_none();
         self.remove(&name);
         let added = Added {
             name: name.clone(),

@@ -90,6 +90,9 @@ struct Addition {
 
 type Number = usize;
 
+/// The fields that an edit sets, what it adds to one, and the elements that it removes.
+type Parts = (Vec<(Bytes, Bytes)>, Option<(Bytes, i64)>, Vec<Bytes>);
+
 /// What the oracle knows of a version.
 #[derive(Debug, Clone, Default)]
 struct Known {
@@ -208,7 +211,7 @@ impl World {
             };
             left.iter().filter(is_of).copied().collect::<Vec<Number>>()
         };
-        let (set, add, remove): (Vec<(Bytes, Bytes)>, Option<(Bytes, i64)>, Vec<Bytes>) = match edit {
+        let (set, add, remove): Parts = match edit {
             Edit::Set(fields) => (fields.clone(), None, vec![]),
             Edit::Insert(names) => (
                 names.iter().map(|name| (name.clone(), Bytes::new())).collect(),

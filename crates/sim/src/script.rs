@@ -3,8 +3,8 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Basis, Compute, Computed, Condition, Elements, Expiry, Failure, Freshness, Given, Hidden, Hlc,
-    Key, Kind, Lifetime, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes,
+    Answer, Basis, Compute, Computed, Condition, Edit, Elements, Expiry, Failure, Freshness, Given, Hidden,
+    Hlc, Key, Kind, Lifetime, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes,
     Session, Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
@@ -348,7 +348,8 @@ impl<S: Session> Script<S> {
         })
     }
 
-    /// A step of a transaction: `get:KEY`, `ttl:KEY`, `put:KEY:VALUE`, `expire:KEY:TIME`, `del:KEY`, `incr:KEY`, `incr:KEY:NUMBER`, `append:KEY:VALUE`.
+    /// A step of a transaction: `get:KEY`, `ttl:KEY`, `put:KEY:VALUE`, `expire:KEY:TIME`, `del:KEY`, `incr:KEY`, `incr:KEY:NUMBER`, `append:KEY:VALUE`, `hset:KEY:FIELD=VALUE,..`,
+    /// `hincr:KEY:FIELD=NUMBER`, `hdel:KEY:FIELD,..`, `sadd:KEY:MEMBER,..`, `srem:KEY:MEMBER,..`.
     fn step(word: &str) -> Result<Step, Box<dyn Error>> {
         let mut parts = word.splitn(3, ':');
         let (name, key, value) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -379,7 +380,37 @@ impl<S: Session> Script<S> {
                 Step::Put(key, None, computing(Compute::Add(more)))
             }
             "append" => Step::Put(key, None, computing(Compute::Append(bytes()))),
+            "hset" | "hdel" | "hincr" | "sadd" | "srem" => {
+                let edit = Self::edit(name, value.unwrap_or_default())?;
+                Step::Put(key, None, computing(Compute::Edit(Box::new(edit))))
+            }
             _ => return Err(format!("a transaction has no step '{word}'").into()),
+        })
+    }
+
+    fn edit(name: &str, elements: &str) -> Result<Edit, Box<dyn Error>> {
+        let names = || {
+            elements
+                .split(',')
+                .map(|name| Bytes::copy_from_slice(name.as_bytes()))
+        };
+        let pair = |element: &str| {
+            let (name, value) = element.split_once('=').ok_or("an element is FIELD=VALUE")?;
+            Ok::<_, Box<dyn Error>>((Bytes::copy_from_slice(name.as_bytes()), value.to_string()))
+        };
+        Ok(match name {
+            "hset" => {
+                let pairs = elements.split(',').map(pair);
+                let pairs = pairs.map(|pair| pair.map(|(name, value)| (name, Bytes::from(value))));
+                Edit::Set(pairs.collect::<Result<_, _>>()?)
+            }
+            "hincr" => {
+                let (name, more) = pair(elements)?;
+                Edit::Add(name, more.parse()?)
+            }
+            "hdel" => Edit::Remove(Kind::Hash, names().collect()),
+            "sadd" => Edit::Insert(names().collect()),
+            _ => Edit::Remove(Kind::Set, names().collect()),
         })
     }
 
@@ -854,7 +885,9 @@ impl<S: Session> Runner for Script<S> {
             "siblings" => self.ask(command, |mut keys, _| {
                 Operation::siblings(keys.pop().unwrap_or_else(|| Key::from("")))
             }),
-            "multi" | "incr" | "append" => self.transact(command),
+            "multi" | "incr" | "append" | "hset" | "hdel" | "hincr" | "sadd" | "srem" => {
+                self.transact(command)
+            }
             "mget" => self.ask(command, |keys, _| Operation::ReadMany { keys, level: None }),
             "scan" => self.ask(command, |_, _| Operation::Scan {
                 cursor: 0,

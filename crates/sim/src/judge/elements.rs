@@ -24,9 +24,10 @@ pub(super) struct OfKey {
     seen: BTreeMap<Witness, BTreeMap<(Bytes, bool), u64>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Element {
-    value: Bytes,
+    /// `None`: so far, clients have only asked to remove it.
+    value: Option<Bytes>,
     /// Whether it was added, as far as that is known.
     added: Option<bool>,
     /// Removals of it, and whether each has found it. `None`: that is not known.
@@ -76,28 +77,18 @@ impl Judge {
             return true;
         }
         let of_key = self.elements.entry(key.clone()).or_default();
-        let new = |value: &Bytes| Element {
-            value: value.clone(),
-            added: None,
-            removals: BTreeMap::new(),
+        let mut add = |name: &Bytes, value: &Bytes| {
+            let element = of_key.elements.entry(name.clone()).or_default();
+            element.value = Some(value.clone());
         };
         match edit(operation).map(|(_, edit)| edit) {
-            Some(Edit::Set(fields)) => {
-                let fields = fields.iter().map(|(name, value)| (name.clone(), new(value)));
-                of_key.elements.extend(fields);
-            }
-            Some(Edit::SetNew(name, value)) => {
-                of_key.elements.insert(name.clone(), new(value));
-            }
-            Some(Edit::Insert(names)) => {
-                let members = names.iter().map(|name| (name.clone(), new(&Bytes::new())));
-                of_key.elements.extend(members);
-            }
+            Some(Edit::Set(fields)) => fields.iter().for_each(|(name, value)| add(name, value)),
+            Some(Edit::SetNew(name, value)) => add(name, value),
+            Some(Edit::Insert(names)) => names.iter().for_each(|name| add(name, &Bytes::new())),
             Some(Edit::Remove(_, names)) => {
                 for name in names {
-                    if let Some(element) = of_key.elements.get_mut(name) {
-                        element.removals.insert(id, None);
-                    }
+                    let element = of_key.elements.entry(name.clone()).or_default();
+                    element.removals.insert(id, None);
                 }
             }
             Some(Edit::Add(_, more)) => {
@@ -248,7 +239,11 @@ impl Judge {
                 (unknown != Some(false)).then(|| format!("the number {}", value.escape_ascii()))
             } else {
                 match of_key.elements.get(name) {
-                    Some(element) if element.added != Some(false) && element.value == *value => None,
+                    Some(element)
+                        if element.added != Some(false) && element.value.as_ref() == Some(value) =>
+                    {
+                        None
+                    }
                     known => Some(format!("{}, of which is known {known:?}", name.escape_ascii())),
                 }
             };

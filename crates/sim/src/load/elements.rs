@@ -36,7 +36,7 @@ impl Clients {
         let asked = match self.random.below(20) {
             0..=5 => {
                 of.added += 1;
-                if of.added % ELEMENTS == 0 {
+                if of.added.is_multiple_of(ELEMENTS) {
                     of.counted = 0;
                 }
                 let name = Bytes::from(format!("f{}", of.added));

@@ -202,7 +202,8 @@ impl Done {
             Value::Null if is("EXEC") => Done::Nothing("not carried out: a watched key was changed"),
             _ if is("EXEC") => Done::CarriedOut,
             _ if !is_write(name) || is("GETEX") && command.len() == 2 => Done::Read,
-            Value::Integer(0) if is("SETNX") || is("MSETNX") => UNMET,
+            Value::Integer(0) if is("SETNX") || is("MSETNX") || is("HSETNX") => UNMET,
+            Value::Integer(0) if is("HDEL") || is("SREM") => Done::Nothing("nothing was there to remove"),
             Value::Integer(0) if is("DEL") || is("UNLINK") => Done::Nothing("nothing was there to delete"),
             Value::Null if is("GETDEL") => Done::Nothing("nothing was there to delete"),
             Value::Integer(0) if is("PERSIST") => {
@@ -245,7 +246,7 @@ impl Done {
 }
 
 fn is_write(name: &[u8]) -> bool {
-    const WRITES: [&str; 23] = [
+    const WRITES: [&str; 31] = [
         "SET",
         "DEL",
         "UNLINK",
@@ -269,6 +270,14 @@ fn is_write(name: &[u8]) -> bool {
         "PEXPIREAT",
         "PERSIST",
         "GETEX",
+        "HSET",
+        "HMSET",
+        "HSETNX",
+        "HINCRBY",
+        "HINCRBYFLOAT",
+        "HDEL",
+        "SADD",
+        "SREM",
     ];
     WRITES
         .iter()
