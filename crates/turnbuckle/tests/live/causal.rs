@@ -119,6 +119,50 @@ fn what_sites_that_are_cut_apart_add_to_a_number_adds_up() {
     }
 }
 
+/// Sites that are cut apart change one hash and one set, and a node is killed meanwhile. Nothing that was added is lost, and what was removed is what the remover had seen.
+#[test]
+fn what_sites_that_are_cut_apart_add_to_a_hash_or_a_set_is_there() {
+    for keyspace in ["causal", "eventual"] {
+        let mut cluster = Cluster::start("fsync", patient());
+        let mut clients: Vec<Client> = (0..3).map(|node| in_keyspace(&cluster, node, keyspace)).collect();
+        assert_eq!(words(&mut clients[0], "HSET cart pen 2 ink 1"), "Integer(2)");
+        assert_eq!(words(&mut clients[0], "SADD friends ann bob"), "Integer(2)");
+        for client in &mut clients {
+            wait_until("every site has both", || {
+                words(client, "HLEN cart") == "Integer(2)" && words(client, "SCARD friends") == "Integer(2)"
+            });
+        }
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            cluster.cut_sites(one, other, true);
+        }
+        assert_eq!(words(&mut clients[0], "HSET cart paper 5"), "Integer(1)");
+        assert_eq!(words(&mut clients[0], "HINCRBY cart pen 3"), "Integer(5)");
+        assert_eq!(words(&mut clients[0], "SADD friends ann"), "Integer(0)");
+        assert_eq!(words(&mut clients[1], "HINCRBY cart pen 4"), "Integer(6)");
+        assert_eq!(words(&mut clients[1], "HDEL cart ink paper"), "Integer(1)");
+        assert_eq!(words(&mut clients[2], "SREM friends ann bob"), "Integer(2)");
+        assert_eq!(words(&mut clients[2], "SADD friends cleo"), "Integer(1)");
+        cluster.kill(1);
+        cluster.start_node(1);
+        clients[1] = in_keyspace(&cluster, 1, keyspace);
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            cluster.cut_sites(one, other, false);
+        }
+        for client in &mut clients {
+            wait_until("every site has all of it", || {
+                words(client, "HGET cart pen") == "9" && words(client, "HLEN cart") == "Integer(2)"
+            });
+            assert_eq!(words(client, "HGET cart paper"), "5");
+            wait_until("adding wins", || words(client, "SCARD friends") == "Integer(2)");
+            for (member, is_there) in [("ann", 1), ("bob", 0), ("cleo", 1)] {
+                let shown = words(client, &format!("SISMEMBER friends {member}"));
+                assert_eq!(shown, format!("Integer({is_there})"), "{member}");
+            }
+            assert!(words(client, "GET cart").starts_with("WRONGTYPE"));
+        }
+    }
+}
+
 /// One site writes two keys by transactions, and the others read both. They never see a part, also while a link is cut and healed and the writer is killed.
 #[test]
 fn a_transaction_is_seen_as_a_whole_at_every_site() {
