@@ -373,7 +373,15 @@ impl NewContent {
             return Err(Changed::NotComputed(NotComputed::NotANumber));
         };
         let (share, computed) = tally.added(adds, id)?;
-        Ok((Content::sharing(share), Changed::Computed(computed)))
+        // With its last element the key loses its expiry, too. That is what a delete writes.
+        let is_gone = matches!(adds.edit(), Some(Edit::Remove(..)))
+            && tally.until(id.at).is_some()
+            && !tally.with_share(id, share.clone()).has_value(id.at);
+        let content = match is_gone {
+            true => Content::register(None, None, None, tally.resets_all(id.at)),
+            false => Content::sharing(share),
+        };
+        Ok((content, Changed::Computed(computed)))
     }
 }
 

@@ -11,8 +11,8 @@
 use crate::count::Sum;
 use crate::shown::Tally;
 use crate::{
-    Answer, Change, Changed, Compute, Computed, Content, Elements, Expiry, Hlc, Key, Lifetime, Meta, Micros,
-    NotComputed, Share, Shown, Step, Unmet, Version, VersionId,
+    Answer, Change, Changed, Compute, Computed, Content, Edit, Elements, Expiry, Hlc, Key, Lifetime, Meta,
+    Micros, NotComputed, Share, Shown, Step, Unmet, Version, VersionId,
 };
 use bytes::Bytes;
 use rust_decimal::Decimal;
@@ -272,8 +272,16 @@ impl Net {
             if self.sum(id.at).is_some() {
                 return Err(Changed::NotComputed(NotComputed::WrongType));
             }
-            let (share, computed) = self.so_far(id).added(adds, id)?;
-            self.share = Some(share);
+            let so_far = self.so_far(id);
+            let (share, computed) = so_far.added(adds, id)?;
+            // As in a put alone: with its last element the key loses its expiry, too.
+            let is_gone = matches!(adds.edit(), Some(Edit::Remove(..)))
+                && self.until(id.at).is_some()
+                && !so_far.with_share(id, share.clone()).has_value(id.at);
+            match is_gone {
+                true => (self.register, self.share) = (Some(Register::Delete), None),
+                false => self.share = Some(share),
+            }
             return Ok(computed);
         }
         if self.has_elements(id) {

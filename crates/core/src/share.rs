@@ -424,14 +424,10 @@ impl<'a> Next<'a> {
         Ok(computed)
     }
 
+    /// The bytes of what it adds. What it removes is bounded by what others have added.
     fn bytes(&self) -> usize {
-        let added: usize = self.added.values().map(|added| added.bytes() + OVERHEAD).sum();
-        let removed: usize = self
-            .removed
-            .keys()
-            .map(|(name, _)| name.name.len() + OVERHEAD)
-            .sum();
-        added + removed
+        let added = self.added.values();
+        added.map(|added| added.bytes() + OVERHEAD).sum()
     }
 
     fn done(self) -> Contribution {
@@ -534,6 +530,11 @@ impl Contribution {
             next.remove(&added.name);
         }
         next.done()
+    }
+
+    /// What a replica contributes if it changes nothing, without what is over.
+    pub(crate) fn pruned(before: Contributions<'_>, by: VersionId) -> Contribution {
+        Next::new(before, by).done()
     }
 
     /// Whether it says nothing.

@@ -418,9 +418,13 @@ impl Tally {
             .count_left(by.replica, &own, view.gone_before(by.at))
             .is_some();
         let count = Count::next(own.count.filter(|_| goes_on), by.at, more)?;
+        let elements = match own.elements {
+            Some(_) => view.contributions(by.at, |elements| Contribution::pruned(elements, by)),
+            None => Contribution::default(),
+        };
         Some(Share {
             count: Some(count),
-            ..own
+            ..self.with_elements(by, elements)
         })
     }
 

@@ -479,6 +479,20 @@ fn a_hash_expires_as_a_whole() {
     }
 }
 
+/// Who removes the last element removes the expiry, too: what is added later does not expire.
+#[test]
+fn with_its_last_element_a_key_loses_its_expiry() {
+    let mut world = World::new(false);
+    put(&mut world, 0, &set("a", "1"));
+    put(&mut world, 0, &Asked::Expire(50));
+    let remove = |name: &'static str| Asked::Edit(Edit::Remove(Kind::Hash, vec![name.into()]));
+    put(&mut world, 0, &remove("a"));
+    put(&mut world, 0, &set("b", "2"));
+    world.deliver_all();
+    let b = Elements::new(Kind::Hash, vec![("b".into(), "2".into())]).unwrap();
+    assert_eq!(world.shown(1, Hlc::LATEST), Some(KeyValue::Elements(b.into())));
+}
+
 /// A string hides a hash that was written at the same time. Who deletes the string deletes the hash, too.
 #[test]
 fn a_string_wins_over_a_hash_while_it_has_a_value() {

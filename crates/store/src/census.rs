@@ -23,8 +23,7 @@ impl Kind {
         let newest = &chain.newest().content;
         // A key with shares is never forgotten: a write at a site that has forgotten them would not reset them where they are still known.
         if chain.has_shares() || !newest.resets().is_empty() {
-            let is_nothing = newest.is_delete() || newest.share().is_some();
-            let is_reset = is_nothing && Shown::all(Some(chain)).is_reset();
+            let is_reset = newest.stored().is_none() && Shown::all(Some(chain)).is_reset();
             return if is_reset { Kind::DeleteBeside } else { Kind::Value };
         }
         if !newest.is_delete() {
