@@ -31,7 +31,7 @@ pub(crate) struct Row<M> {
 /// In a row in which some value expires, each value is followed by when it expires: microseconds since 1970 + 1, or 0 for never. In a row in which the expiry
 /// of some value was changed, that is followed by the hlc and site of the version that wrote the value, or by eight and two bytes of 0 if that is this version.
 ///
-/// In a row with counts, all of that follows each version, also without a value; the site of a version that is its own base is then 65535. Behind it is what the version says of counts:
+/// In a row with shares, all of that follows each version, also without a value; the site of a version that is its own base is then 65535. Behind it is what the version says of shares:
 /// the length of its [`SharesRecord`], or 0, and the record.
 ///
 /// Lengths and times of expiry are LEB128, the rest big endian.
