@@ -109,8 +109,8 @@ impl Left<'_> {
 /// What a reader goes by who sees elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Contributions<'a> {
-    /// By replica.
-    pub shares: &'a [(ReplicaId, &'a Contribution)],
+    /// By replica, and when each was stamped. Also those that say nothing of elements.
+    pub shares: &'a [(ReplicaId, Hlc, &'a Contribution)],
     /// What the register's version has reset, and which elements' counts it had seen.
     pub resets: &'a Resets,
     /// What was stamped before this time has expired.
@@ -179,7 +179,7 @@ impl<'a> Contributions<'a> {
         let of_shares = self
             .shares
             .iter()
-            .filter_map(|(_, share)| find(&share.removed, name, replica));
+            .filter_map(|(.., share)| find(&share.removed, name, replica));
         let all = of_shares.chain(find(&self.resets.removed, name, replica));
         let most = all.max_by_key(|seen| seen.at).copied();
         let whole = self.resets.of(replica);
@@ -193,6 +193,22 @@ impl<'a> Contributions<'a> {
                 ..*whole
             }),
             (most, None) => most,
+        }
+    }
+
+    fn share_of(&self, replica: ReplicaId) -> Option<(Hlc, &'a Contribution)> {
+        let of_replica = self.shares.iter().find(|(other, ..)| *other == replica);
+        of_replica.map(|&(_, at, share)| (at, share))
+    }
+
+    /// Whether a removal can be about something, now or later. It cannot if a share of the adder says so that is no older than what the removal had seen.
+    fn is_needed(&self, removed: &Removed) -> bool {
+        let seen = &removed.seen;
+        match self.share_of(seen.replica) {
+            Some((at, share)) if at >= seen.at => share
+                .added(&removed.name)
+                .is_some_and(|added| added.concerns(seen)),
+            Some(_) | None => true,
         }
     }
 
@@ -235,7 +251,7 @@ impl<'a> Contributions<'a> {
 
     /// Everything that was added, by name.
     fn all(&self) -> Vec<(ReplicaId, &'a Added)> {
-        let of = |&(replica, share): &(ReplicaId, &'a Contribution)| {
+        let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
             share.added.iter().map(move |added| (replica, added))
         };
         let mut all: Vec<(ReplicaId, &'a Added)> = self.shares.iter().flat_map(of).collect();
@@ -247,9 +263,8 @@ impl<'a> Contributions<'a> {
 
     /// What replicas have added to an element.
     fn of(&self, name: &Name) -> Vec<(ReplicaId, &'a Added)> {
-        let of = |&(replica, share): &(ReplicaId, &'a Contribution)| {
-            let place = share.added.binary_search_by(|added| added.name.cmp(name));
-            place.ok().map(|place| (replica, &share.added[place]))
+        let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
+            share.added(name).map(|added| (replica, added))
         };
         self.shares.iter().filter_map(of).collect()
     }
@@ -276,7 +291,7 @@ impl<'a> Contributions<'a> {
     /// Whether there are elements, and of which kind.
     pub fn kind(&self) -> Option<Kind> {
         let of_kind = |kind: Kind| {
-            let mut all = self.shares.iter().flat_map(|&(replica, share)| {
+            let mut all = self.shares.iter().flat_map(|&(replica, _, share)| {
                 let of_kind = share.added.iter().filter(move |added| added.name.kind == kind);
                 of_kind.map(move |added| (replica, added))
             });
@@ -287,8 +302,7 @@ impl<'a> Contributions<'a> {
 
     /// Whether nothing is left of what this replica has added.
     pub fn is_reset(&self, replica: ReplicaId) -> bool {
-        let own = self.shares.iter().find(|(other, _)| *other == replica);
-        own.is_none_or(|(_, share)| {
+        self.share_of(replica).is_none_or(|(_, share)| {
             share
                 .added
                 .iter()
@@ -305,14 +319,9 @@ impl<'a> Contributions<'a> {
                 *before = seen;
             }
         };
-        for before in &self.resets.removed {
-            let of_replica = self.of(&before.name);
-            let of_replica = of_replica
-                .iter()
-                .find(|(replica, _)| *replica == before.seen.replica);
-            if of_replica.is_some_and(|(_, added)| added.concerns(&before.seen)) {
-                add(&before.name, before.seen);
-            }
+        let inherited = self.resets.removed.iter();
+        for before in inherited.filter(|removed| self.is_needed(removed)) {
+            add(&before.name, before.seen);
         }
         for (replica, added) in self.all().into_iter().filter(|_| resets_all) {
             if self.left(replica, added).count.is_some() {
@@ -355,7 +364,7 @@ impl<'a> Next<'a> {
             added: BTreeMap::new(),
             removed: BTreeMap::new(),
         };
-        let Some((_, own)) = before.shares.iter().find(|(replica, _)| *replica == by.replica) else {
+        let Some((_, own)) = before.share_of(by.replica) else {
             return next;
         };
         for added in &own.added {
@@ -369,12 +378,8 @@ impl<'a> Next<'a> {
                 next.added.insert(added.name.clone(), added);
             }
         }
-        for Removed { name, seen } in &own.removed {
-            let of_replica = before.of(name);
-            let of_replica = of_replica.iter().find(|(replica, _)| *replica == seen.replica);
-            if of_replica.is_some_and(|(_, added)| added.concerns(seen)) {
-                next.removed.insert((name.clone(), seen.replica), *seen);
-            }
+        for Removed { name, seen } in own.removed.iter().filter(|removed| before.is_needed(removed)) {
+            next.removed.insert((name.clone(), seen.replica), *seen);
         }
         next
     }
@@ -443,6 +448,16 @@ impl<'a> Next<'a> {
 const OVERHEAD: usize = 32;
 
 impl Contribution {
+    pub(crate) const NOTHING: &'static Contribution = &Contribution {
+        added: Vec::new(),
+        removed: Vec::new(),
+    };
+
+    fn added(&self, name: &Name) -> Option<&Added> {
+        let place = self.added.binary_search_by(|added| added.name.cmp(name));
+        place.ok().map(|place| &self.added[place])
+    }
+
     /// What a replica contributes after an edit, where this is there before; and what the client is told.
     ///
     /// # Errors

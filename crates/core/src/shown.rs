@@ -258,11 +258,10 @@ impl<'a> View<'a> {
     }
 
     fn contributions<T>(&self, now: Hlc, of: impl FnOnce(Contributions<'_>) -> T) -> T {
-        let elements = |(replica, _, share): &(ReplicaId, Hlc, &'a Share)| {
-            let elements = share.elements.as_deref()?;
-            Some((*replica, elements))
+        let elements = |&(replica, at, share): &(ReplicaId, Hlc, &'a Share)| {
+            (replica, at, share.elements.as_deref().unwrap_or(Contribution::NOTHING))
         };
-        let shares: Vec<_> = self.shares.iter().filter_map(elements).collect();
+        let shares: Vec<_> = self.shares.iter().map(elements).collect();
         of(Contributions {
             shares: &shares,
             resets: self.resets,
