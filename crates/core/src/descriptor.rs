@@ -35,6 +35,9 @@ pub struct Descriptor {
     pub transactions: Transactions,
     /// Whether a put may say when its value expires, and may change when an existing value expires.
     pub takes_expiry: bool,
+    /// Whether a session says what another site must have to have everything that it has seen, so that a client can wait for that ([`Operation::Wait`]).
+    /// For protocols that acknowledge a write when one site has it.
+    pub confirms_sites: bool,
     /// Whether it keeps versions that were written without knowledge of each other, so that clients can read them all, and say which of them a put
     /// replaces.
     pub keeps_siblings: bool,
@@ -72,6 +75,7 @@ impl Descriptor {
             keeps_elements: false,
             transactions: Transactions::None,
             takes_expiry: false,
+            confirms_sites: false,
             keeps_siblings: false,
         }
     }
@@ -115,6 +119,12 @@ impl Descriptor {
                 });
                 options.find_map(|options| self.refusal_of_options(keyspace, conditional, options))
             }
+            Operation::Wait { .. } if !self.confirms_sites => Some(match self.replication {
+                Replication::Streams => refused(keyspace, "does not remember what a client has written", WAIT),
+                Replication::Majority | Replication::Consensus => Failure::Unsupported(format!(
+                    "the keyspace '{keyspace}' answers a write when enough replicas have it; no other site is to be waited for"
+                )),
+            }),
             Operation::Siblings { .. } if !self.keeps_siblings => {
                 Some(refused(keyspace, "keeps no siblings", SIBLINGS))
             }
@@ -181,6 +191,7 @@ const SITE: &str =
     "`conditional = \"site\"` in the configuration of the keyspace, with which each site decides alone";
 const COUNTS: &str = "a causal, eventual or consensus keyspace, such as `causal` in the demo";
 const ELEMENTS: &str = "an eventual keyspace, or one with `protocol = \"causalspartanx\"` or `\"gentlerain\"`, such as `causal` in the demo";
+const WAIT: &str = "a causal or regional keyspace, such as `causal` in the demo";
 const EXPIRY: &str = "a causal, eventual, regional or consensus keyspace, such as `causal` in the demo";
 const SIBLINGS: &str = "a keyspace with `protocol = \"quorum-siblings\"`";
 

@@ -63,6 +63,7 @@ impl KeyspaceLevels {
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
+            | Operation::Wait { .. }
             | Operation::First(_) => self.read,
         };
         let level = operation.level().unwrap_or(default);

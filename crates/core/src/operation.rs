@@ -64,6 +64,14 @@ pub enum Operation {
     },
     /// Counts the keys that have a value here.
     Count,
+    /// Waits until other sites have, durably, everything that the session has seen and written. The answer is how many do. The client's later operations wait
+    /// for it. Only for protocols whose sessions say what a site must have ([`crate::Descriptor::confirms_sites`]).
+    Wait {
+        /// How many of them are enough. Where there are fewer other sites, all of them are.
+        sites: u16,
+        /// After what time it is answered in any case. `None`: it may wait for as long as the client does.
+        timeout: Option<Micros>,
+    },
     /// Reads or writes at the first of several levels that can be given. The gateway tries one level after the other; a session never gets this. Boxed, so
     /// that the other operations are not larger.
     First(Box<FirstOf>),
@@ -78,7 +86,7 @@ impl Operation {
             None => self,
             Some(Wanted::Level(level)) => self.at(level),
             Some(Wanted::First(chain)) => match self {
-                whole @ (Operation::Scan { .. } | Operation::Count) => whole,
+                whole @ (Operation::Scan { .. } | Operation::Count | Operation::Wait { .. }) => whole,
                 operation => Operation::First(Box::new(FirstOf { operation, chain })),
             },
         }
@@ -131,7 +139,7 @@ impl Operation {
             | Operation::Transact { level, .. }
             | Operation::Watch { level, .. }
             | Operation::ReadMany { level, .. } => *level = named.into(),
-            Operation::Scan { .. } | Operation::Count | Operation::First(_) => {}
+            Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } | Operation::First(_) => {}
         }
         self
     }
@@ -190,7 +198,9 @@ impl Operation {
             | Operation::Transact { level, .. }
             | Operation::Watch { level, .. }
             | Operation::ReadMany { level, .. } => *level,
-            Operation::Scan { .. } | Operation::Count | Operation::First(_) => None,
+            Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } | Operation::First(_) => {
+                None
+            }
         }
     }
 }
@@ -236,6 +246,8 @@ pub enum Answer {
     },
     /// To a count: the number of keys.
     Count(u64),
+    /// To a wait: the number of other sites that have what the session has seen and written.
+    Sites(u16),
     /// The operation was not carried out, or may not have been.
     Failed(Failure),
 }

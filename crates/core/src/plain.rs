@@ -446,6 +446,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
+            | Operation::Wait { .. }
             | Operation::First(_) => {
                 cx.fail(
                     tag,

@@ -2,6 +2,7 @@
 use crate::{
     attempts::{Attempts, Next, is_attempt},
     gateway::{Answers, GatewayOptions},
+    probes::{Probe, Waiting, keys_of_partitions},
     shared_state::SharedState,
     slab::Slab,
 };
@@ -43,7 +44,7 @@ pub(crate) trait AnyDoors {
 }
 
 pub(crate) struct Doors<S: Session> {
-    keyspace: Arc<Keyspace<S::Protocol>>,
+    pub(crate) keyspace: Arc<Keyspace<S::Protocol>>,
     levels: KeyspaceLevels,
     /// What the keyspace does with writes that its protocol cannot decide exactly.
     conditional: Conditional,
@@ -51,40 +52,73 @@ pub(crate) struct Doors<S: Session> {
     index: u32,
     options: GatewayOptions,
     header: TokenHeader,
-    home: SiteId,
-    doors: Slab<Door<S>>,
+    pub(crate) home: SiteId,
+    pub(crate) doors: Slab<Door<S>>,
     asks: Slab<Ask<S>>,
     /// What the sessions of this keyspace share.
-    shared_state: SharedState<S>,
+    pub(crate) shared_state: SharedState<S>,
     /// The timers of all sessions, by door. A timer of a closed door does nothing when it is due.
     timers: Timers<(u64, S::Timer)>,
     /// When to give up attempts, by door and by the session's tag.
     limits: Timers<(u64, u64)>,
     /// The doors at which the next level of a chain is to be tried.
     again: Vec<u64>,
+    /// The operations that wait for sites, by door and tag, and when to answer them in any case.
+    pub(crate) waits: BTreeMap<(u64, u64), Waiting>,
+    pub(crate) wait_ends: Timers<(u64, u64)>,
+    /// The doors of probes that were answered, and whether by their site.
+    probed: Vec<(u64, bool)>,
+    /// When to ask again for a probe, by its door.
+    pub(crate) probe_again: Timers<u64>,
+    /// For each partition, the key that probes read.
+    pub(crate) probe_keys: Vec<Key>,
     /// The source of the sessions' numbers.
     random: ChaCha8Rng,
     /// A buffer that is emptied and used again.
-    steps: Vec<SessionStep<S>>,
+    pub(crate) steps: Vec<SessionStep<S>>,
     /// Answers that servers of this node gave at once, until they are handed out.
     answered: Vec<Delivery<S::Protocol>>,
     /// Answers that are being handed out. The buffer is emptied and used again.
     taken: Vec<Delivery<S::Protocol>>,
 }
 
-struct Door<S> {
-    session: S,
+pub(crate) struct Door<S> {
+    pub session: S,
+    /// Set if no client uses the door: its session is a probe.
+    pub probe: Option<Probe>,
     /// The operation that queued operations wait for. None if operations may overlap.
     busy: Option<Busy>,
     /// Operations that wait for the one before them.
     queue: VecDeque<(u64, Operation)>,
     /// The tags of open operations, oldest first, and whether each has been answered. The first has not.
-    open: VecDeque<(u64, bool)>,
+    pub open: VecDeque<(u64, bool)>,
     attempts: Attempts,
     counts: BTreeMap<u64, Count>,
 }
 
 impl<S> Door<S> {
+    pub fn of(session: S, probe: Option<Probe>) -> Door<S> {
+        Door {
+            session,
+            probe,
+            busy: None,
+            queue: VecDeque::new(),
+            open: VecDeque::new(),
+            attempts: Attempts::default(),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// The site from which its session sees the servers, if that is not this one.
+    fn seen_from(&self) -> Option<SiteId> {
+        self.probe.as_ref().map(|probe| probe.site)
+    }
+
+    /// Later operations wait for this one.
+    pub fn await_answer(&mut self, tag: u64) {
+        self.busy = Some(Busy { tag, ask: None });
+    }
+
     /// Marks an operation as answered. Returns false if it was answered before, or never came in. Tags rise, so a binary search finds the place.
     fn finish(&mut self, tag: u64) -> bool {
         self.busy = self.busy.take().filter(|busy| busy.tag != tag);
@@ -140,6 +174,12 @@ impl<S: Session> Doors<S> {
         };
         let mut random = ChaCha8Rng::seed_from_u64(options.seed);
         random.set_stream(u64::from(index));
+        let topology = keyspace.topology();
+        let partition_of = |key: &Key| topology.partition_of_slot(key.slot());
+        let probe_keys = match S::Protocol::DESCRIPTOR.confirms_sites {
+            true => keys_of_partitions(partition_of, topology.partitions()),
+            false => Vec::new(),
+        };
         Doors {
             shared_state: SharedState::new(Arc::clone(&keyspace), options.deadline),
             keyspace,
@@ -154,6 +194,11 @@ impl<S: Session> Doors<S> {
             timers: Timers::default(),
             limits: Timers::default(),
             again: Vec::new(),
+            waits: BTreeMap::new(),
+            wait_ends: Timers::default(),
+            probed: Vec::new(),
+            probe_again: Timers::default(),
+            probe_keys,
             random,
             steps: Vec::new(),
             answered: Vec::new(),
@@ -168,7 +213,7 @@ impl<S: Session> Doors<S> {
         door.open.push_back((tag, false));
         // Each attempt of a chain comes to the session behind everything that was passed on before it.
         if !S::OVERLAPS || matches!(operation, Operation::First(_)) {
-            door.busy = Some(Busy { tag, ask: None });
+            door.await_answer(tag);
         }
         let has_all = S::Protocol::DESCRIPTOR.replication != Replication::Majority;
         match operation {
@@ -223,6 +268,9 @@ impl<S: Session> Doors<S> {
                     }
                 }
             }
+            Operation::Wait { sites, timeout } if S::Protocol::DESCRIPTOR.confirms_sites => {
+                self.begin_wait(now, (door_number, tag), sites, timeout, answers);
+            }
             operation => {
                 // An operation that the keyspace does not take never reaches a session.
                 let refused =
@@ -234,10 +282,10 @@ impl<S: Session> Doors<S> {
                     }
                 };
                 if S::OVERLAPS && !S::overlaps_at(level) {
-                    door.busy = Some(Busy { tag, ask: None });
+                    door.await_answer(tag);
                 }
                 let mut steps = std::mem::take(&mut self.steps);
-                let mut cx = self.shared_state.context(now, &mut steps);
+                let mut cx = self.shared_state.context(now, None, &mut steps);
                 door.session.on_operation(&mut cx, tag, operation, level);
                 self.perform(now, door_number, &mut steps, answers);
                 self.steps = steps;
@@ -257,7 +305,7 @@ impl<S: Session> Doors<S> {
             self.limits.set((door_number, tag), now.monotonic + within);
         }
         let mut steps = std::mem::take(&mut self.steps);
-        let mut cx = self.shared_state.context(now, &mut steps);
+        let mut cx = self.shared_state.context(now, None, &mut steps);
         door.session.on_operation(&mut cx, tag, operation, choice.level);
         self.perform(now, door_number, &mut steps, answers);
         self.steps = steps;
@@ -273,7 +321,7 @@ impl<S: Session> Doors<S> {
         };
         let mut steps = std::mem::take(&mut self.steps);
         door.session
-            .give_up(&mut self.shared_state.context(now, &mut steps), tag);
+            .give_up(&mut self.shared_state.context(now, None, &mut steps), tag);
         for ask in asks {
             self.asks.remove(ask);
         }
@@ -283,7 +331,7 @@ impl<S: Session> Doors<S> {
         self.answer(door_number, tag, Answer::Failed(failure), None, answers);
     }
 
-    fn perform(&mut self, now: Now, door: u64, steps: &mut Vec<SessionStep<S>>, answers: &mut Answers) {
+    pub(crate) fn perform(&mut self, now: Now, door: u64, steps: &mut Vec<SessionStep<S>>, answers: &mut Answers) {
         for step in steps.drain(..) {
             match step {
                 SessionStep::Answer { tag, answer, receipt } => {
@@ -364,7 +412,7 @@ impl<S: Session> Doors<S> {
         Some(RequestId::of_loop(self.options.loop_index, number))
     }
 
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         door_number: u64,
         tag: u64,
@@ -375,6 +423,14 @@ impl<S: Session> Doors<S> {
         let Some(door) = self.doors.find(door_number) else {
             return;
         };
+        if let Some(probe) = &door.probe {
+            let is_there = receipt.is_some_and(|receipt| receipt.server.site == probe.site);
+            if door.finish(tag) {
+                self.probed
+                    .push((door_number, is_there && !matches!(answer, Answer::Failed(_))));
+            }
+            return;
+        }
         let (tag, answer) = match is_attempt(tag) {
             false => (tag, answer),
             true => match door.attempts.answered(tag, answer) {
@@ -424,7 +480,7 @@ impl<S: Session> Doors<S> {
 
     /// Begins operations that waited. What is answered at once waits for [`Doors::drain`]: so however many operations waited, none is begun inside
     /// another.
-    fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
+    pub(crate) fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
         loop {
             let waits = |door: &mut Door<S>| !door.queue.is_empty();
             if !self.doors.find(door_number).is_some_and(waits) {
@@ -471,7 +527,7 @@ impl<S: Session> Doors<S> {
             return;
         }
         let mut steps = Vec::new();
-        let mut cx = self.shared_state.context(now, &mut steps);
+        let mut cx = self.shared_state.context(now, door.seen_from(), &mut steps);
         let outcome = Outcome::Answered(response, receipt);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
@@ -492,7 +548,11 @@ impl<S: Session> Doors<S> {
             self.keyspace.take_deliveries(self.options.loop_index, &mut taken);
             taken.append(&mut self.answered);
             let again = std::mem::take(&mut self.again);
-            let is_done = taken.is_empty() && again.is_empty();
+            let probed = std::mem::take(&mut self.probed);
+            let is_done = taken.is_empty() && again.is_empty() && probed.is_empty();
+            for (probe, is_there) in probed {
+                self.on_probed(now, probe, is_there, answers);
+            }
             for door in again {
                 self.attempt(now, door, answers);
                 self.advance(now, door, answers);
@@ -534,7 +594,7 @@ impl<S: Session> Doors<S> {
             return;
         };
         let mut steps = std::mem::take(&mut self.steps);
-        let mut cx = self.shared_state.context(now, &mut steps);
+        let mut cx = self.shared_state.context(now, door.seen_from(), &mut steps);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
         self.perform(now, ask.door, &mut steps, answers);
@@ -574,6 +634,29 @@ impl<S: Session> Doors<S> {
     }
 }
 
+impl<S: Session> Doors<S> {
+    /// A number that no other session has.
+    pub(crate) fn random_session(&mut self) -> SessionId {
+        SessionId(self.random.next_u64())
+    }
+
+    /// Removes a door that no client uses.
+    pub(crate) fn forget(&mut self, door: u64) {
+        self.doors.remove(door);
+        self.probe_again.cancel(door);
+        self.drop_asks(door);
+    }
+
+    /// Answers that are still on their way to a door will be dropped.
+    fn drop_asks(&mut self, door: u64) {
+        if self.asks.len() > 0 {
+            for number in self.asks.numbers(|ask| ask.door == door) {
+                self.asks.remove(number);
+            }
+        }
+    }
+}
+
 fn overfull() -> Answer {
     Answer::Failed(Failure::Unavailable("too many operations are under way".into()))
 }
@@ -601,21 +684,10 @@ impl<S: Session> AnyDoors for Doors<S> {
 
     fn open(&mut self) -> u64 {
         let topology = self.keyspace.topology().clone();
-        let door = Door {
-            session: S::open(
-                self.keyspace.protocol(),
-                self.home,
-                topology,
-                SessionId(self.random.next_u64()),
-            ),
-            busy: None,
-            queue: VecDeque::new(),
-            open: VecDeque::new(),
-            attempts: Attempts::default(),
-            counts: BTreeMap::new(),
-        };
+        let number = self.random_session();
+        let session = S::open(self.keyspace.protocol(), self.home, topology, number);
         self.doors
-            .insert(door)
+            .insert(Door::of(session, None))
             .expect("there are fewer connections than doors")
     }
 
@@ -631,12 +703,11 @@ impl<S: Session> AnyDoors for Doors<S> {
         if let Some(tag) = closed.and_then(|closed| closed.attempts.session_tag()) {
             self.limits.cancel((door, tag));
         }
-        // Answers that are still on their way will be dropped.
-        if self.asks.len() > 0 {
-            for number in self.asks.numbers(|ask| ask.door == door) {
-                self.asks.remove(number);
-            }
+        let waits = self.waits.range((door, 0)..=(door, u64::MAX));
+        for asker in waits.map(|(&asker, _)| asker).collect::<Vec<_>>() {
+            self.forget_wait(asker);
         }
+        self.drop_asks(door);
     }
 
     fn operate(&mut self, now: Now, door_number: u64, tag: u64, operation: Operation, answers: &mut Answers) {
@@ -662,10 +733,9 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn next_deadline(&self) -> Option<Micros> {
-        [self.timers.next(), self.limits.next()]
-            .into_iter()
-            .flatten()
-            .min()
+        let of_waits = [self.wait_ends.next(), self.probe_again.next()];
+        let next = [self.timers.next(), self.limits.next()].into_iter().chain(of_waits);
+        next.flatten().min()
     }
 
     fn tick(&mut self, now: Now, answers: &mut Answers) {
@@ -677,8 +747,8 @@ impl<S: Session> AnyDoors for Doors<S> {
             };
             self.keyspace.attend(self.options.loop_index);
             let mut steps = std::mem::take(&mut self.steps);
-            door.session
-                .on_timer(&mut self.shared_state.context(now, &mut steps), timer);
+            let mut cx = self.shared_state.context(now, door.seen_from(), &mut steps);
+            door.session.on_timer(&mut cx, timer);
             self.perform(now, door_number, &mut steps, answers);
             self.steps = steps;
             self.advance(now, door_number, answers);
@@ -687,6 +757,14 @@ impl<S: Session> AnyDoors for Doors<S> {
             self.keyspace.attend(self.options.loop_index);
             self.give_up(now, door_number, tag, answers);
             self.advance(now, door_number, answers);
+        }
+        while let Some(asker) = self.wait_ends.take_due(now.monotonic) {
+            self.keyspace.attend(self.options.loop_index);
+            self.end_wait(now, asker, answers);
+        }
+        while let Some(probe) = self.probe_again.take_due(now.monotonic) {
+            self.keyspace.attend(self.options.loop_index);
+            self.ask_probe(now, probe, answers);
         }
         self.drain(now, answers);
     }

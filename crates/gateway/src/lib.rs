@@ -14,6 +14,8 @@
 //!
 //! An operation may name several levels. The door tries one after the other (`attempts.rs`).
 //!
+//! An operation may wait until other sites have what its session has seen (`probes.rs`).
+//!
 //! A session may set timers: the loop calls [`Gateway::tick`] when [`Gateway::next_deadline`] has come.
 //!
 //! Order: if the protocol's operations may overlap ([`Session::OVERLAPS`]), all of them are passed on when they come in, and the lane of a key keeps
@@ -25,6 +27,7 @@
 mod attempts;
 mod doors;
 mod gateway;
+mod probes;
 mod shared_state;
 pub use gateway::{Gateway, GatewayOptions, KeyspaceAbout};
 mod slab;

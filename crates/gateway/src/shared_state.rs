@@ -1,7 +1,7 @@
 //! What the sessions of one gateway share: the servers that they can ask, and what they know together.
 use std::{collections::BTreeMap, sync::Arc};
 use turnbuckle_core::{
-    Micros, Now, Protocol, Reach, Receipt, Route, ServerId, Session, SessionContext, SessionStep,
+    Micros, Now, Protocol, Reach, Receipt, Route, ServerId, Session, SessionContext, SessionStep, SiteId,
 };
 use turnbuckle_node::{Keyspace, NodeId};
 
@@ -17,6 +17,7 @@ impl<S: Session> SharedState<S> {
         SharedState {
             servers: Servers {
                 keyspace,
+                seen_from: None,
                 round_trips: BTreeMap::new(),
             },
             shared: S::Shared::default(),
@@ -24,8 +25,14 @@ impl<S: Session> SharedState<S> {
         }
     }
 
-    /// The context of a session: what it sees, and how it acts.
-    pub fn context<'a>(&'a mut self, now: Now, steps: &'a mut Vec<SessionStep<S>>) -> SessionContext<'a, S> {
+    /// The context of a session: what it sees, and how it acts. `seen_from`: the session sees the servers as if it were at this site, and none of other sites.
+    pub fn context<'a>(
+        &'a mut self,
+        now: Now,
+        seen_from: Option<SiteId>,
+        steps: &'a mut Vec<SessionStep<S>>,
+    ) -> SessionContext<'a, S> {
+        self.servers.seen_from = seen_from;
         SessionContext {
             now,
             patience: self.patience,
@@ -49,17 +56,25 @@ impl<S: Session> SharedState<S> {
 /// The servers that can be asked, and the round trips to their nodes.
 struct Servers<P: Protocol> {
     keyspace: Arc<Keyspace<P>>,
+    /// The site from which they are seen, if that is not the site of this node.
+    seen_from: Option<SiteId>,
     /// The smoothed round trip to each node.
     round_trips: BTreeMap<NodeId, Micros>,
 }
 
 impl<P: Protocol> Reach for Servers<P> {
     fn nearest(&self, partition: u16) -> ServerId {
-        self.keyspace.nearest(partition)
+        match self.seen_from {
+            None => self.keyspace.nearest(partition),
+            Some(site) => self.keyspace.nearest_at(site, partition),
+        }
     }
 
     fn nearest_elsewhere(&self, partition: u16) -> Option<ServerId> {
-        self.keyspace.nearest_elsewhere(partition)
+        match self.seen_from {
+            None => self.keyspace.nearest_elsewhere(partition),
+            Some(_) => None,
+        }
     }
 
     fn is_reached(&self, server: ServerId) -> bool {

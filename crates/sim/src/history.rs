@@ -75,6 +75,7 @@ impl Record {
             Operation::ReadMany { keys, .. } => format!("get {} keys", keys.len()),
             Operation::Scan { .. } => "scan".into(),
             Operation::Count => "count".into(),
+            Operation::Wait { sites, .. } => format!("wait for {sites} sites"),
             Operation::First(_) => unreachable!("a record has the operation itself"),
         }
     }

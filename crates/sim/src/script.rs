@@ -271,6 +271,7 @@ impl<S: Session> Script<S> {
         let wanted = args.take_key("level").map(str::parse::<Wanted>).transpose()?;
         let later = args.take_key("later").is_some();
         let label = args.take_key("as").map(str::to_string);
+        let time = args.take_key("timeout").map(str::parse::<Micros>).transpose()?;
         let options = match command.name.as_str() {
             "put" | "del" | "expire" | "persist" => self.put_options(&command.name, &mut args)?,
             _ => PutOptions::default(),
@@ -288,6 +289,11 @@ impl<S: Session> Script<S> {
             .map(Bytes::from);
         let keys: Vec<Key> = words.iter().map(|word| Key::from(word.as_str())).collect();
         let mut operation = make(keys, value);
+        if let Operation::Wait { timeout, .. } = &mut operation {
+            *timeout = time;
+        } else if time.is_some() {
+            return Err("only a wait has a timeout".into());
+        }
         if options != PutOptions::default() {
             operation = operation.with(options);
         }
@@ -795,6 +801,7 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
             format!("keys {}", keys.join(" "))
         }
         Answer::Count(count) => format!("{count} keys"),
+        Answer::Sites(sites) => format!("{sites} sites"),
         Answer::Computed(Computed::Number(number)) => text(Some(number)),
         Answer::Computed(Computed::Length(len)) => format!("{len} bytes"),
         Answer::Computed(Computed::Elements(count)) => format!("{count} elements"),
@@ -894,6 +901,10 @@ impl<S: Session> Runner for Script<S> {
                 count: 1000,
             }),
             "count" => self.ask(command, |_, _| Operation::Count),
+            "wait" => self.ask(command, |sites, _| Operation::Wait {
+                sites: sites.first().map_or(0, |sites| sites.to_string().parse().unwrap_or(0)),
+                timeout: None,
+            }),
             "fill" => self.fill(command),
             "advance" => {
                 let time = args.next_pos().ok_or("a time is missing")?.parse()?;

@@ -133,6 +133,7 @@ impl Record {
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
+            | Operation::Wait { .. }
             | Operation::First(_) => {
                 return None;
             }

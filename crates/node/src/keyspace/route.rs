@@ -11,7 +11,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use std::sync::atomic::Ordering;
-use turnbuckle_core::{BadFrame, Now, Outcome, Protocol, Receipt, RequestId, ServerId, Wire};
+use turnbuckle_core::{BadFrame, Now, Outcome, Protocol, Receipt, RequestId, ServerId, SiteId, Wire};
 use turnbuckle_store::scan_rows;
 
 impl<P: Protocol> Keyspace<P> {
@@ -112,6 +112,20 @@ impl<P: Protocol> Keyspace<P> {
             )
         };
         servers.min_by_key(distance).unwrap_or(first)
+    }
+
+    /// The replica of a partition at a site that a client there should ask, as far as is known here: one that can be reached, if there is one.
+    pub fn nearest_at(&self, site: SiteId, partition: u16) -> ServerId {
+        let replicas = self.topology().replicas_of(partition).iter();
+        let servers = replicas.map(|replica| ServerId::of(partition, replica));
+        let there = servers.filter(|server| server.site == site);
+        there
+            .min_by_key(|&server| !self.is_reached(server))
+            .unwrap_or(ServerId {
+                site,
+                partition,
+                member: 0,
+            })
     }
 
     /// A replica of a partition at another site that can be reached, if there is one.

@@ -405,7 +405,11 @@ impl Session for DacianSession {
                 let parts = keys.into_iter().map(|key| Part::new(key, None));
                 (parts.collect(), Wants::Versions)
             }
-            Operation::Siblings { .. } | Operation::Scan { .. } | Operation::Count | Operation::First(_) => {
+            Operation::Siblings { .. }
+            | Operation::Scan { .. }
+            | Operation::Count
+            | Operation::Wait { .. }
+            | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }

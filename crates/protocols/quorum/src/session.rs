@@ -320,6 +320,7 @@ impl<B: Backend> Dials<B> {
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
+            | Operation::Wait { .. }
             | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));

@@ -143,6 +143,7 @@ impl Protocol for Nukv {
         agrees_by_site: true,
         tells_losses: true,
         takes_expiry: true,
+        confirms_sites: true,
         max_members: ReplicaId::MAX_MEMBERS,
         ..Descriptor::of(Replication::Consensus)
     };

@@ -605,7 +605,7 @@ fn keys_of_operation(operation: &Operation) -> Vec<Key> {
         }
         Operation::ReadMany { keys, .. } | Operation::Watch { keys, .. } => keys.iter().collect(),
         Operation::Transact { transaction, .. } => transaction.keys().collect(),
-        Operation::Scan { .. } | Operation::Count => return vec![Key::from("*")],
+        Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } => return vec![Key::from("*")],
         Operation::First(first) => return keys_of_operation(&first.operation),
     };
     keys.into_iter().map(Key::compact).collect()

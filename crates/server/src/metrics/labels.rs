@@ -42,6 +42,8 @@ labels! {
         Scan = "scan",
         /// It counted keys.
         Count = "count",
+        /// A client waited for sites.
+        Wait = "wait",
     }
 }
 
@@ -57,6 +59,7 @@ impl From<&Operation> for OperationKind {
             Operation::ReadMany { .. } | Operation::Watch { .. } => OperationKind::ReadMany,
             Operation::Scan { .. } => OperationKind::Scan,
             Operation::Count => OperationKind::Count,
+            Operation::Wait { .. } => OperationKind::Wait,
             Operation::First(first) => OperationKind::from(&first.operation),
         }
     }

@@ -186,6 +186,7 @@ impl Protocol for Cops {
         tolerates_clock_steps: true,
         tolerates_old_directories: true,
         takes_expiry: true,
+        confirms_sites: true,
         decides_at_site: true,
         ..Descriptor::of(Replication::Streams)
     };

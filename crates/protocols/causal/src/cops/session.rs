@@ -231,6 +231,7 @@ impl CopsSession {
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
+            | Operation::Wait { .. }
             | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 return cx.fail(tag, Failure::Unsupported(why.into()));

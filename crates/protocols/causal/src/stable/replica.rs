@@ -169,6 +169,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         tolerates_clock_steps: R::TOLERATES_CLOCK_STEPS,
         tolerates_old_directories: true,
         takes_expiry: true,
+        confirms_sites: true,
         counts: true,
         keeps_elements: true,
         transactions: Transactions::WithoutConditions,

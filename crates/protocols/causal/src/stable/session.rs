@@ -250,6 +250,7 @@ impl<R: Rules> Session for TimedSession<R> {
             | Operation::Watch { .. }
             | Operation::Scan { .. }
             | Operation::Count
+            | Operation::Wait { .. }
             | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
