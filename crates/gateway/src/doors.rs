@@ -424,10 +424,11 @@ impl<S: Session> Doors<S> {
             return;
         };
         if let Some(probe) = &door.probe {
-            let is_there = receipt.is_some_and(|receipt| receipt.server.site == probe.site);
+            let is_answered = !matches!(answer, Answer::Failed(_));
+            let is_there = is_answered && receipt.is_some_and(|receipt| receipt.server.site == probe.site);
             if door.finish(tag) {
-                self.probed
-                    .push((door_number, is_there && !matches!(answer, Answer::Failed(_))));
+                let is_there = is_there || self.keyspace.planted().counts_silent_sites;
+                self.probed.push((door_number, is_there));
             }
             return;
         }

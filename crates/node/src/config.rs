@@ -225,6 +225,8 @@ pub struct Planted {
     pub collects_few_deletes: bool,
     /// A checkpoint leaves entries in the engine that were truncated from a journal.
     pub keeps_truncated_entries: bool,
+    /// A client that waits for sites counts those, too, that have refused its question.
+    pub counts_silent_sites: bool,
     /// A checkpoint counts as finished before everything that is kept beside versions is written.
     pub meta_before_the_rest: bool,
 }
@@ -244,6 +246,7 @@ impl Planted {
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             "marks_overtake" => &mut self.marks_overtake,
+            "counts_silent_sites" => &mut self.counts_silent_sites,
             "copy_merges" => &mut self.copy_merges,
             "positions_reused" => &mut self.positions_reused,
             "answers_early" => &mut self.answers_early,

@@ -8,7 +8,7 @@ pub use mailbox::{Delivered, Delivery};
 
 use crate::{
     callers::Callers,
-    config::{KeyspaceConfig, NodeId},
+    config::{KeyspaceConfig, NodeId, Planted},
     durability::Durability,
     environment::Environment,
     frame::{Body, Frame, ResponseFrame},
@@ -103,6 +103,11 @@ impl<P: Protocol> Keyspace<P> {
     /// When the keyspace's writes are acknowledged.
     pub fn durability(&self) -> Durability {
         self.env.durability()
+    }
+
+    /// The bugs that are planted.
+    pub fn planted(&self) -> &Planted {
+        &self.shared().config.planted
     }
 
     /// The environment of the keyspace's lanes.

@@ -28,7 +28,9 @@
 //!
 //! 12. **Elements of hashes and sets are neither lost nor there again, and a removal removes what it has found.** See `elements.rs`.
 //!
-//! 12. **What one site computes from the value before is neither lost nor made up.** See `texts.rs`.
+//! 13. **What a client has waited for is at all sites.** See `waits.rs`.
+//!
+//! 14. **What one site computes from the value before is neither lost nor made up.** See `texts.rs`.
 //!
 //! Where siblings are kept, a read of one value counts as a read where the last writer wins. What a read of all siblings must show is in `siblings.rs`.
 //!
@@ -106,9 +108,10 @@ mod tests;
 mod texts;
 mod twins;
 mod values;
+mod waits;
 pub use count::{Excuse, Judged};
 pub use floor::Witness;
-use floor::{Floor, Raised};
+use floor::{Floor, Floors, Raised};
 use key::{Acknowledged, Met, OfKey, Shown};
 use losses::Loss;
 use needs::Needs;
@@ -431,6 +434,7 @@ impl Judge {
             self.note_time_seen(record, answer, receipt);
         }
         match (&record.operation, answer, receipt) {
+            (Operation::Wait { .. }, Answer::Sites(sites), _) => self.waited_for(id, record, *sites, *at),
             (Operation::Put { key, .. }, Answer::Replaced(_) | Answer::Unmet(_), Some(receipt)) => {
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
                 self.told(seen, record, answer, receipt);

@@ -199,6 +199,9 @@ pub struct Mixed {
     /// The percentage of operations on *elements* of hashes and sets. Only for protocols that keep elements.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub elements: u64,
+    /// The percentage of operations that wait for other sites. Only for protocols that can.
+    #[serde(deserialize_with = "within::<_, 0, 100>")]
+    pub waits: u64,
     /// The percentage of operations on *texts*, to which clients append and which they overwrite. Only for protocols whose keyspaces may let one site decide.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub texts: u64,
@@ -230,6 +233,7 @@ impl Default for Mixed {
             numbers: 0,
             twins: 0,
             elements: 0,
+            waits: 0,
             texts: 0,
             once: 0,
         }
@@ -713,6 +717,12 @@ impl Clients {
             Kind::Workload { .. } => self.step(number, request),
             Kind::Mixed(mixed) if mixed.once > 0 && self.random.percent(mixed.once) => {
                 self.once(number, request)
+            }
+            Kind::Mixed(mixed) if mixed.waits > 0 && self.random.percent(mixed.waits) => {
+                request.push_back(Operation::Wait {
+                    sites: self.random.of(1..=3) as u16,
+                    timeout: Some(Micros(self.random.of(1..=100_000))),
+                });
             }
             Kind::Mixed(mixed) if mixed.ledgers > 0 && self.random.percent(mixed.ledgers) => {
                 let operation = self.on_ledger(number);

@@ -146,6 +146,12 @@ impl Draw {
             mixed.elements = *random.pick(&[0, 0, 20, 60]);
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
+            && protocol.confirms_sites
+        {
+            let mut random = of_option(self.world.seed, 0x7761_6974);
+            mixed.waits = *random.pick(&[0, 0, 2, 10]);
+        }
+        if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.transactions == Transactions::WithoutConditions
         {
             let mut random = of_option(self.world.seed, 0x7477_696E);

@@ -115,6 +115,11 @@ const PLANTED: &[Planted] = &[
         "reads are refused while a disk has too little room for writes",
     ),
     planted(
+        "counts_silent_sites",
+        &["causalspartanx", "cops", "gentlerain"],
+        "a client that waits for sites counts those that have refused its question",
+    ),
+    planted(
         "forgets_what_did_not_fit",
         &["eventual"],
         "records that did not fit on a full disk count as written to the log, and their writes are acknowledged",

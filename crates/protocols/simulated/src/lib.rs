@@ -18,6 +18,7 @@ const BUGS_OF_NODES: &[&str] = &[
     "copies_cleared_late",
     "copy_ignores_arrivals",
     "copy_merges",
+    "counts_silent_sites",
     "drops_after_restart",
     "follows_clock_jumps",
     "forgets_what_did_not_fit",

@@ -73,6 +73,8 @@ pub(super) struct OfKey {
     pub shown: BTreeMap<ServerId, BTreeMap<Rank, Micros>>,
     /// Floors for all replicas, from deletes that were forgotten.
     pub forgotten: Floors,
+    /// Floors for all replicas, from clients that have waited until all sites had what they had seen.
+    pub waited: Floors,
 }
 
 /// A write of unknown outcome that may be why nothing is shown.

@@ -1,5 +1,5 @@
 //! What an answer must show, by each rule, and what excuses it if it does not.
-use super::{Excuse, Floor, Judge, Met, OfKey, Rule, Seen, Shown, Violation, Witness, name};
+use super::{Excuse, Floor, Floors, Judge, Met, OfKey, Rule, Seen, Shown, Violation, Witness, name};
 use turnbuckle_core::{Micros, Rank};
 
 /// What one rule demands.
@@ -49,6 +49,8 @@ pub(super) struct Needs {
     session: Need,
     /// By the rule that forgotten deletes are shown.
     forgotten: Need,
+    /// By the rule that all sites have what a client has waited for.
+    waited: Need,
     /// By the rule that the receipt is true.
     claim: Need,
     /// When the write that the receipt claims to reflect was acknowledged.
@@ -79,7 +81,8 @@ impl Judge {
                 Some((session, true)) => self.shown_before(of_key, seen, session, false),
                 _ => Need::default(),
             },
-            forgotten: self.forgotten_before(of_key, seen),
+            forgotten: self.everywhere_before(&of_key.forgotten, seen),
+            waited: self.waited_before(of_key, seen),
             claim,
             claimed_at,
             decided: self.acknowledged_here(of_key, seen),
@@ -142,15 +145,26 @@ impl Judge {
         !self.losses.is_empty() && at.is_none_or(|&at| at >= seen.invoked) && self.is_lost(&seen.key, version)
     }
 
-    /// A replica that lost power may have lost what it had before, unless it had synced it.
-    fn forgotten_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
+    /// What all sites were said to have.
+    fn waited_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
+        let mut need = self.everywhere_before(&of_key.waited, seen);
+        // It may be lost where it was stamped, and then taken back.
+        if let Some(floor) = need.firm.filter(|floor| self.is_excused(of_key, seen, floor.version)) {
+            need.firm = None;
+            need.excuse(floor, Excuse::PowerLoss);
+        }
+        need
+    }
+
+    /// What binds all replicas. One that lost power may have lost what it had before, unless it had synced it.
+    fn everywhere_before(&self, floors: &Floors, seen: &Seen) -> Need {
         let mut need = Need::default();
         let losses = self.losses.get(&seen.server);
         let is_gone = |at: Micros| {
             let mut losses = losses.into_iter().flatten();
             losses.any(|loss| loss.at >= at && loss.kept_until < at)
         };
-        for raised in of_key.forgotten.iter().filter(|raised| seen.follows(raised)) {
+        for raised in floors.iter().filter(|raised| seen.follows(raised)) {
             if !is_gone(raised.at) {
                 need.firm = Some(raised.floor);
                 break;
@@ -212,7 +226,7 @@ impl Judge {
 impl Needs {
     /// Whether the answer itself, without its receipt, has to meet a floor.
     pub fn has_answer_needs(&self) -> bool {
-        let needs = [self.witness, self.session, self.forgotten, self.decided];
+        let needs = [self.witness, self.session, self.forgotten, self.waited, self.decided];
         needs.into_iter().any(|need| !need.is_none())
     }
 
@@ -227,6 +241,7 @@ impl Needs {
             self.witness.firm,
             self.session.firm,
             self.forgotten.firm,
+            self.waited.firm,
             self.claim.firm,
             self.decided.firm,
         ];
@@ -258,6 +273,14 @@ impl Needs {
             );
             None
         });
+        let waited = self.waited.judge(of_key, shown).unwrap_or_else(|floor| {
+            let server = seen.server;
+            wrong(
+                Rule::WaitedFor,
+                format!("operation {id}: all sites were said to have {floor} of {key}, and now replica {server} shows {shows}"),
+            );
+            None
+        });
         let claim = self.claim.judge(of_key, shown).unwrap_or_else(|floor| {
             wrong(Rule::TrueReceipts, self.false_claim(seen, floor, &shows));
             None
@@ -282,7 +305,7 @@ impl Needs {
                 None
             }
         };
-        judgement.answer = witness.or(session).or(forgotten).or(decided).or(alone);
+        judgement.answer = witness.or(session).or(forgotten).or(waited).or(decided).or(alone);
         judgement.claim = claim;
         if matches!(shown, Shown::ValueBelow(_)) {
             judgement.answer = judgement.answer.or(claim);

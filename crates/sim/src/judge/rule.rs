@@ -10,6 +10,8 @@ pub enum Rule {
     NothingUndone,
     /// A replica showed a version that is older than a delete that a site had forgotten.
     ForgottenIsShown,
+    /// A replica showed an older version than all sites were said to have.
+    WaitedFor,
     /// A value was read that was never written, or that has two versions.
     RealValues,
     /// An acknowledged write is not there in the end.
@@ -33,6 +35,7 @@ impl Rule {
             Rule::TrueReceipts => "receipt",
             Rule::NothingUndone => "undone",
             Rule::ForgottenIsShown => "forgotten",
+            Rule::WaitedFor => "waited",
             Rule::RealValues => "unreal",
             Rule::NothingLost => "lost",
             Rule::Convergence => "diverged",
