@@ -217,13 +217,7 @@ impl<S: Session> Doors<S> {
         }
         let has_all = S::Protocol::DESCRIPTOR.replication != Replication::Majority;
         match operation {
-            Operation::Count | Operation::Scan { .. } if !has_all => {
-                let why =
-                    "no replica of this keyspace has every key, so its keys cannot be listed or counted";
-                let failure = Failure::Unsupported(why.into());
-                self.answer(door_number, tag, Answer::Failed(failure), None, answers);
-            }
-            Operation::Count => {
+            Operation::Count if has_all => {
                 door.counts.insert(
                     tag,
                     Count {
@@ -235,7 +229,7 @@ impl<S: Session> Doors<S> {
                     self.survey(now, door_number, tag, partition, Survey::Count, answers);
                 }
             }
-            Operation::Scan { cursor, count } => {
+            Operation::Scan { cursor, count } if has_all => {
                 let slot = (cursor >> 48) as u16;
                 if slot >= turnbuckle_core::HASH_SLOTS {
                     let failure = Failure::Unavailable(

@@ -181,6 +181,19 @@ impl Call<'_> {
         }
     }
 
+    /// The door of any keyspace. It is opened if it is not open yet, and stays open as that of a keyspace that was left.
+    pub(crate) fn door_to(&mut self, keyspace: &str) -> Result<DoorId, Refusal> {
+        if keyspace == self.connection.state.keyspace {
+            return self.door();
+        }
+        if let Some(door) = self.connection.state.left.get(keyspace) {
+            return Ok(*door);
+        }
+        let door = self.open(keyspace)?;
+        self.connection.state.left.insert(keyspace.to_string(), door);
+        Ok(door)
+    }
+
     /// Opens a keyspace, without changing the connection.
     pub(crate) fn open(&mut self, keyspace: &str) -> Result<DoorId, Refusal> {
         self.backend.open(keyspace).map_err(|error| match error {

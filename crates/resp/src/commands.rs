@@ -27,6 +27,7 @@ mod echo;
 mod element_scan;
 mod exists;
 mod expire;
+mod flushall;
 mod flushdb;
 mod get;
 mod getdel;
@@ -68,6 +69,7 @@ mod ttl;
 mod r#type;
 mod unknown;
 mod unsupported;
+mod wait;
 pub(crate) use set::Unit;
 pub(crate) use transaction::run_in_transaction;
 pub(crate) use unknown::{is_http, run_unknown};
@@ -110,6 +112,8 @@ pub(crate) enum Concerns {
     Keyspace,
     /// All keys of the selected keyspace.
     AllKeys,
+    /// All keys of all keyspaces.
+    AllKeyspaces,
 }
 
 /// When a command reads values.
@@ -204,7 +208,7 @@ const PLAIN: Spec = Spec {
 };
 
 /// How many commands there are.
-pub(crate) const COUNT: usize = 102;
+pub(crate) const COUNT: usize = 104;
 
 /// All commands, by name.
 pub(crate) static COMMANDS: &[Spec; COUNT] = &[
@@ -230,6 +234,7 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     expire::EXPIRE,
     expire::EXPIREAT,
     ttl::EXPIRETIME,
+    flushall::FLUSHALL,
     flushdb::FLUSHDB,
     get::GET,
     bits::GETBIT,
@@ -309,6 +314,7 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     r#type::TYPE,
     del::UNLINK,
     transaction::UNWATCH,
+    wait::WAIT,
     transaction::WATCH,
 ];
 

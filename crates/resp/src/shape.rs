@@ -292,6 +292,7 @@ impl Shape {
             (Shape::Count, Answer::Count(count)) => {
                 writer.integer(i64::try_from(*count).unwrap_or(i64::MAX));
             }
+            (Shape::Count, Answer::Sites(sites)) => writer.integer(i64::from(*sites)),
             // A server of another node may have sent this answer.
             _ => return Err(Refusal::from(&unfit())),
         }

@@ -138,6 +138,8 @@ pub(crate) enum Denied<'a> {
     Key(usize),
     /// Not this command, because it is about all keys.
     AllKeys(&'a str),
+    /// Not this command, because it is about all keyspaces.
+    AllKeyspaces(&'a str),
 }
 
 impl User {
@@ -158,10 +160,13 @@ impl User {
         if (spec.keys.first > 0 || spec.concerns != Concerns::Nothing) && !self.may_access(keyspace) {
             return Err(Denied::Keyspace(keyspace));
         }
+        if spec.concerns == Concerns::AllKeyspaces && self.keyspaces.is_some() {
+            return Err(Denied::AllKeyspaces(spec.name));
+        }
         let Some(prefixes) = &self.keys else {
             return Ok(());
         };
-        if spec.concerns == Concerns::AllKeys {
+        if matches!(spec.concerns, Concerns::AllKeys | Concerns::AllKeyspaces) {
             return Err(Denied::AllKeys(spec.name));
         }
         let may_access = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
@@ -203,6 +208,9 @@ impl Denied<'_> {
             Denied::AllKeys(name) => format!(
                 "User {user} has no permissions to run the '{name}' command: it is about all keys of a keyspace, and the keys of the user are limited"
             ),
+            Denied::AllKeyspaces(name) => format!(
+                "User {user} has no permissions to run the '{name}' command: it is about all keyspaces, and those of the user are limited"
+            ),
         }
     }
 
@@ -213,7 +221,7 @@ impl Denied<'_> {
     pub(crate) fn reason(self) -> RefusedFor {
         match self {
             Denied::Command(_) => RefusedFor::Command,
-            Denied::Keyspace(_) => RefusedFor::Keyspace,
+            Denied::Keyspace(_) | Denied::AllKeyspaces(_) => RefusedFor::Keyspace,
             Denied::Key(_) | Denied::AllKeys(_) => RefusedFor::Key,
         }
     }

@@ -1,4 +1,4 @@
-//! `KEYS` and `FLUSHDB`: walks over all keys of the keyspace, by scans.
+//! `KEYS`, `FLUSHDB` and `FLUSHALL`: walks over all keys of the keyspace, or of one keyspace after the other, by scans.
 //!
 //! One scan of all keys would hold up the event loop, and all its clients. So each call of [`Connection::handle_bytes`] begins one scan of
 //! [`SHARE`](crate::long::SHARE) keys or so, when the one before it is answered, and the commands after it wait. The reply is written after the last one.
@@ -28,6 +28,8 @@ pub(crate) struct Walk {
     /// Whether that is a scan.
     is_scanning: bool,
     purpose: Purpose,
+    /// The keyspaces that come after this one, the next one last, with their names.
+    others: Vec<(String, DoorId)>,
 }
 
 /// What is done with the keys.
@@ -65,6 +67,8 @@ struct Delete {
     deleted: u64,
     /// Why one of the deletes failed.
     trouble: Option<Refusal>,
+    /// The name of the keyspace, if the walk is about several.
+    keyspace: Option<String>,
 }
 
 impl Walk {
@@ -86,16 +90,21 @@ impl Walk {
 
     /// Deletes all keys, at a level of writes.
     pub(crate) fn delete(door: DoorId, level: Option<Wanted>) -> Walk {
-        Walk::new(
-            door,
-            Purpose::Delete(Delete {
-                level,
-                keys: Vec::new(),
-                deleting_bytes: 0,
-                deleted: 0,
-                trouble: None,
-            }),
-        )
+        Walk::new(door, Purpose::Delete(Delete::at(level)))
+    }
+
+    /// Deletes all keys of these keyspaces, each at its own level of writes. There is at least one.
+    pub(crate) fn delete_all(mut keyspaces: Vec<(String, DoorId)>) -> Walk {
+        keyspaces.reverse();
+        let (name, door) = keyspaces.pop().expect("a node has a keyspace");
+        let delete = Delete {
+            keyspace: Some(name),
+            ..Delete::at(None)
+        };
+        Walk {
+            others: keyspaces,
+            ..Walk::new(door, Purpose::Delete(delete))
+        }
     }
 
     fn new(door: DoorId, purpose: Purpose) -> Walk {
@@ -105,6 +114,7 @@ impl Walk {
             open: 0,
             is_scanning: false,
             purpose,
+            others: Vec::new(),
         }
     }
 
@@ -201,7 +211,17 @@ impl Walk {
                 }
             }
         }
-        Ok(self.open == 0 && self.cursor.is_none())
+        Ok(self.open == 0 && self.cursor.is_none() && !self.goes_to_another())
+    }
+
+    /// Goes on with the next keyspace, if there is one.
+    fn goes_to_another(&mut self) -> bool {
+        let (Purpose::Delete(delete), Some((name, door))) = (&mut self.purpose, self.others.pop()) else {
+            return false;
+        };
+        delete.keyspace = Some(name);
+        (self.door, self.cursor) = (door, Some(0));
+        true
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
@@ -216,12 +236,27 @@ impl Walk {
 }
 
 impl Delete {
+    fn at(level: Option<Wanted>) -> Delete {
+        Delete {
+            level,
+            keys: Vec::new(),
+            deleting_bytes: 0,
+            deleted: 0,
+            trouble: None,
+            keyspace: None,
+        }
+    }
+
     fn key_bytes(&self) -> usize {
         self.keys.iter().map(|key| key.0.len() + size_of::<Key>()).sum()
     }
 
     /// The refusal, with what was done before.
     fn refused(&self, Refusal(why): Refusal) -> Refusal {
+        let why = match &self.keyspace {
+            Some(keyspace) => format!("{why} (keyspace '{keyspace}')"),
+            None => why,
+        };
         Refusal(match self.deleted {
             0 => why,
             deleted => format!("{why}; {deleted} keys were deleted, and others may be left"),

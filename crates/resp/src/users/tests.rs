@@ -162,7 +162,11 @@ fn which_commands_name_no_keys_is_known() {
     );
     assert_eq!(
         names(|spec| spec.concerns == Concerns::Keyspace),
-        ["consistency", "session"]
+        ["consistency", "session", "wait"]
+    );
+    assert_eq!(
+        names(|spec| spec.concerns == Concerns::AllKeyspaces),
+        ["flushall"]
     );
     let rest = names(|spec| spec.keys.first == 0 && spec.concerns == Concerns::Nothing && !spec.is_open);
     assert_eq!(

@@ -179,6 +179,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         },
         keeps_elements: keyspace != "quorum",
         takes_expiry: keyspace == ORDERED,
+        confirms_sites: keyspace == "causal",
         keeps_siblings: keyspace == "quorum",
         ..Descriptor::of(Replication::Streams)
     }
@@ -432,6 +433,7 @@ impl World {
                 );
             }
             Operation::Count => return (Answer::Count(map.len() as u64), None),
+            Operation::Wait { sites, .. } => return (Answer::Sites(sites.min(2)), None),
             Operation::First(_) => unreachable!("it was taken apart"),
         };
         (answer, Some(receipt))
