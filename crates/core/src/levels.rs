@@ -64,6 +64,7 @@ impl KeyspaceLevels {
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::Wait { .. }
+            | Operation::Publish { .. }
             | Operation::First(_) => self.read,
         };
         let level = operation.level().unwrap_or(default);

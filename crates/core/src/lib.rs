@@ -36,7 +36,7 @@ pub use metric::{Flow, Measured, Metric, Reading};
 mod net_effect;
 pub use net_effect::{NetEffect, Stepped};
 mod operation;
-pub use operation::{Answer, Answered, Failure, Lifetime, Operation};
+pub use operation::{Answer, Answered, Failure, Lifetime, Message, Operation};
 mod parameter;
 pub use parameter::{BadSetting, Given, Misfit, Parameter, ParameterLine, Setting, Settings, Value};
 mod plain;

@@ -72,9 +72,24 @@ pub enum Operation {
         /// After what time it is answered in any case. `None`: it may wait for as long as the client does.
         timeout: Option<Micros>,
     },
+    /// Sends a message to the clients that listen to a channel, at all sites. At a site they hear it once the site has everything that the session has seen
+    /// and written. It may be lost, and is heard once at most.
+    Publish {
+        /// The message and its channel. Boxed, so that the other operations are not larger.
+        message: Box<Message>,
+    },
     /// Reads or writes at the first of several levels that can be given. The gateway tries one level after the other; a session never gets this. Boxed, so
     /// that the other operations are not larger.
     First(Box<FirstOf>),
+}
+
+/// A message to the clients that listen to a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The channel.
+    pub channel: Bytes,
+    /// The message.
+    pub text: Bytes,
 }
 
 impl Operation {
@@ -86,7 +101,9 @@ impl Operation {
             None => self,
             Some(Wanted::Level(level)) => self.at(level),
             Some(Wanted::First(chain)) => match self {
-                whole @ (Operation::Scan { .. } | Operation::Count | Operation::Wait { .. }) => whole,
+                whole @ (Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } | Operation::Publish { .. }) => {
+                    whole
+                },
                 operation => Operation::First(Box::new(FirstOf { operation, chain })),
             },
         }
@@ -139,7 +156,11 @@ impl Operation {
             | Operation::Transact { level, .. }
             | Operation::Watch { level, .. }
             | Operation::ReadMany { level, .. } => *level = named.into(),
-            Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } | Operation::First(_) => {}
+            Operation::Scan { .. }
+            | Operation::Count
+            | Operation::Wait { .. }
+            | Operation::Publish { .. }
+            | Operation::First(_) => {}
         }
         self
     }
@@ -198,9 +219,11 @@ impl Operation {
             | Operation::Transact { level, .. }
             | Operation::Watch { level, .. }
             | Operation::ReadMany { level, .. } => *level,
-            Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } | Operation::First(_) => {
-                None
-            }
+            Operation::Scan { .. }
+            | Operation::Count
+            | Operation::Wait { .. }
+            | Operation::Publish { .. }
+            | Operation::First(_) => None,
         }
     }
 }
@@ -246,6 +269,8 @@ pub enum Answer {
     },
     /// To a count: the number of keys.
     Count(u64),
+    /// To a message: it is on its way.
+    Published,
     /// To a wait: the number of other sites that have what the session has seen and written.
     Sites(u16),
     /// The operation was not carried out, or may not have been.

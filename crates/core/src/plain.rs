@@ -447,6 +447,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::Wait { .. }
+            | Operation::Publish { .. }
             | Operation::First(_) => {
                 cx.fail(
                     tag,

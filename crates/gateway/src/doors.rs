@@ -2,6 +2,7 @@
 use crate::{
     attempts::{Attempts, Next, is_attempt},
     gateway::{Answers, GatewayOptions},
+    messages::{Hears, Messages},
     probes::{Probe, Waiting, keys_of_partitions},
     shared_state::SharedState,
     slab::Slab,
@@ -16,11 +17,11 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Conditional, DoorId, Failure, Key, KeyspaceLevels, Micros, Now, Operation, Outcome,
+    Answer, BadToken, Conditional, DoorId, Failure, Key, KeyspaceLevels, Message, Micros, Now, Operation, Outcome,
     Protocol, Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers,
     TokenHeader, Transactions, Vector, Wanted,
 };
-use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
+use turnbuckle_node::{Delivered, Delivery, Keyspace, Publication, Survey, Surveyed, first_cursor_of};
 
 /// All doors of one loop to one keyspace, whatever its protocol.
 pub(crate) trait AnyDoors {
@@ -41,6 +42,9 @@ pub(crate) trait AnyDoors {
     fn seal_context(&self, key: &Key, context: &Vector) -> Bytes;
     fn open_context(&self, key: &Key, sealed: &[u8]) -> Option<Vector>;
     fn open_asks(&self) -> usize;
+    fn listen(&mut self, hears: Hears);
+    fn take_heard(&mut self, into: &mut Vec<Arc<Publication>>);
+    fn lost_messages(&self) -> u64;
 }
 
 pub(crate) struct Doors<S: Session> {
@@ -50,7 +54,7 @@ pub(crate) struct Doors<S: Session> {
     conditional: Conditional,
     /// The keyspace's index in the gateway.
     index: u32,
-    options: GatewayOptions,
+    pub(crate) options: GatewayOptions,
     header: TokenHeader,
     pub(crate) home: SiteId,
     pub(crate) doors: Slab<Door<S>>,
@@ -72,6 +76,7 @@ pub(crate) struct Doors<S: Session> {
     pub(crate) probe_again: Timers<u64>,
     /// For each partition, the key that probes read.
     pub(crate) probe_keys: Vec<Key>,
+    pub(crate) messages: Messages,
     /// The source of the sessions' numbers.
     random: ChaCha8Rng,
     /// A buffer that is emptied and used again.
@@ -83,6 +88,7 @@ pub(crate) struct Doors<S: Session> {
 }
 
 pub(crate) struct Door<S> {
+    id: SessionId,
     pub session: S,
     /// Set if no client uses the door: its session is a probe.
     pub probe: Option<Probe>,
@@ -97,8 +103,9 @@ pub(crate) struct Door<S> {
 }
 
 impl<S> Door<S> {
-    pub fn of(session: S, probe: Option<Probe>) -> Door<S> {
+    pub fn of(id: SessionId, session: S, probe: Option<Probe>) -> Door<S> {
         Door {
+            id,
             session,
             probe,
             busy: None,
@@ -111,7 +118,7 @@ impl<S> Door<S> {
 
     /// The site from which its session sees the servers, if that is not this one.
     fn seen_from(&self) -> Option<SiteId> {
-        self.probe.as_ref().map(|probe| probe.site)
+        self.probe.as_ref().and_then(Probe::seen_from)
     }
 
     /// Later operations wait for this one.
@@ -176,10 +183,7 @@ impl<S: Session> Doors<S> {
         random.set_stream(u64::from(index));
         let topology = keyspace.topology();
         let partition_of = |key: &Key| topology.partition_of_slot(key.slot());
-        let probe_keys = match S::Protocol::DESCRIPTOR.confirms_sites {
-            true => keys_of_partitions(partition_of, topology.partitions()),
-            false => Vec::new(),
-        };
+        let probe_keys = keys_of_partitions(partition_of, topology.partitions());
         Doors {
             shared_state: SharedState::new(Arc::clone(&keyspace), options.deadline),
             keyspace,
@@ -199,6 +203,7 @@ impl<S: Session> Doors<S> {
             probed: Vec::new(),
             probe_again: Timers::default(),
             probe_keys,
+            messages: Messages::default(),
             random,
             steps: Vec::new(),
             answered: Vec::new(),
@@ -264,6 +269,21 @@ impl<S: Session> Doors<S> {
             }
             Operation::Wait { sites, timeout } if S::Protocol::DESCRIPTOR.confirms_sites => {
                 self.begin_wait(now, (door_number, tag), sites, timeout, answers);
+            }
+            Operation::Publish { message } => {
+                let mut seen = BytesMut::new();
+                door.session.token(&mut seen);
+                // The texts share the memory that the command was read into.
+                let message = Message {
+                    channel: Bytes::copy_from_slice(&message.channel),
+                    text: Bytes::copy_from_slice(&message.text),
+                };
+                self.keyspace.publish(Publication {
+                    publisher: door.id,
+                    seen: seen.freeze(),
+                    message,
+                });
+                self.answer(door_number, tag, Answer::Published, None, answers);
             }
             operation => {
                 // An operation that the keyspace does not take never reaches a session.
@@ -419,7 +439,7 @@ impl<S: Session> Doors<S> {
         };
         if let Some(probe) = &door.probe {
             let is_answered = !matches!(answer, Answer::Failed(_));
-            let is_there = is_answered && receipt.is_some_and(|receipt| receipt.server.site == probe.site);
+            let is_there = is_answered && receipt.is_some_and(|receipt| probe.counts(receipt.server.site));
             if door.finish(tag) {
                 let is_there = is_there || self.keyspace.planted().counts_silent_sites;
                 self.probed.push((door_number, is_there));
@@ -544,7 +564,14 @@ impl<S: Session> Doors<S> {
             taken.append(&mut self.answered);
             let again = std::mem::take(&mut self.again);
             let probed = std::mem::take(&mut self.probed);
-            let is_done = taken.is_empty() && again.is_empty() && probed.is_empty();
+            let mut publications = Vec::new();
+            self.keyspace
+                .take_publications(self.options.loop_index, &mut publications);
+            let is_done =
+                taken.is_empty() && again.is_empty() && probed.is_empty() && publications.is_empty();
+            for publication in publications {
+                self.on_publication(now, publication, answers);
+            }
             for (probe, is_there) in probed {
                 self.on_probed(now, probe, is_there, answers);
             }
@@ -682,7 +709,7 @@ impl<S: Session> AnyDoors for Doors<S> {
         let number = self.random_session();
         let session = S::open(self.keyspace.protocol(), self.home, topology, number);
         self.doors
-            .insert(Door::of(session, None))
+            .insert(Door::of(number, session, None))
             .expect("there are fewer connections than doors")
     }
 
@@ -728,7 +755,11 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn next_deadline(&self) -> Option<Micros> {
-        let of_waits = [self.wait_ends.next(), self.probe_again.next()];
+        let of_waits = [
+            self.wait_ends.next(),
+            self.probe_again.next(),
+            self.messages.ends.next(),
+        ];
         let next = [self.timers.next(), self.limits.next()].into_iter().chain(of_waits);
         next.flatten().min()
     }
@@ -756,6 +787,9 @@ impl<S: Session> AnyDoors for Doors<S> {
         while let Some(asker) = self.wait_ends.take_due(now.monotonic) {
             self.keyspace.attend(self.options.loop_index);
             self.end_wait(now, asker, answers);
+        }
+        while let Some(message) = self.messages.ends.take_due(now.monotonic) {
+            self.give_up_message(message);
         }
         while let Some(probe) = self.probe_again.take_due(now.monotonic) {
             self.keyspace.attend(self.options.loop_index);
@@ -809,5 +843,17 @@ impl<S: Session> AnyDoors for Doors<S> {
 
     fn open_asks(&self) -> usize {
         self.asks.len()
+    }
+
+    fn listen(&mut self, hears: Hears) {
+        self.messages.hears = Some(hears);
+    }
+
+    fn take_heard(&mut self, into: &mut Vec<Arc<Publication>>) {
+        into.append(&mut self.messages.heard);
+    }
+
+    fn lost_messages(&self) -> u64 {
+        self.messages.lost
     }
 }

@@ -1,11 +1,12 @@
 use crate::doors::{AnyDoors, Doors};
+use crate::messages::Hears;
 use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_core::{
     Answered, BadToken, ClusterSecret, Conditional, DoorId, Failure, Key, KeyspaceLevels, Micros, Now,
     Operation, Session, SiteId, Transactions, Vector,
 };
-use turnbuckle_node::Keyspace;
+use turnbuckle_node::{Keyspace, Publication};
 
 /// Answers to operations, by door and tag.
 pub(crate) type Answers = Vec<(DoorId, u64, Answered)>;
@@ -164,6 +165,25 @@ impl Gateway {
     /// The context in what [`Gateway::seal_context`] returned for this key. `None` if it is something else.
     pub fn open_context(&self, door: DoorId, key: &Key, sealed: &[u8]) -> Option<Vector> {
         self.keyspaces[door.keyspace as usize].open_context(key, sealed)
+    }
+
+    /// From now on, messages to the channels of which this is true are kept for [`Gateway::take_heard`]. Until the first call all are dropped.
+    pub fn listen(&mut self, hears: Hears) {
+        for doors in &mut self.keyspaces {
+            doors.listen(Arc::clone(&hears));
+        }
+    }
+
+    /// Moves the messages that clients of this loop may hear now into `into`, in their order. Call it after [`Gateway::collect`].
+    pub fn take_heard(&mut self, into: &mut Vec<Arc<Publication>>) {
+        for doors in &mut self.keyspaces {
+            doors.take_heard(into);
+        }
+    }
+
+    /// How many messages were lost here, because this site did not have in time what their publishers had seen, or because too many waited.
+    pub fn lost_messages(&self) -> u64 {
+        self.keyspaces.iter().map(|doors| doors.lost_messages()).sum()
     }
 
     /// The number of questions to servers that wait for an answer.

@@ -16,6 +16,8 @@
 //!
 //! An operation may wait until other sites have what its session has seen (`probes.rs`).
 //!
+//! Messages to channels wait at each site until it has what their publishers have seen (`messages.rs`).
+//!
 //! A session may set timers: the loop calls [`Gateway::tick`] when [`Gateway::next_deadline`] has come.
 //!
 //! Order: if the protocol's operations may overlap ([`Session::OVERLAPS`]), all of them are passed on when they come in, and the lane of a key keeps
@@ -27,7 +29,9 @@
 mod attempts;
 mod doors;
 mod gateway;
+mod messages;
 mod probes;
 mod shared_state;
 pub use gateway::{Gateway, GatewayOptions, KeyspaceAbout};
+pub use messages::Hears;
 mod slab;

@@ -10,7 +10,9 @@
 //!                               probe of cat, partition 0   ----x
 //! ```
 //!
-//! A probe never goes to another site than its own. If it is answered from elsewhere all the same, the answer does not count.
+//! A probe for a wait never goes to another site than its own. If it is answered from elsewhere all the same, the answer does not count.
+//!
+//! A message to a channel waits for probes of this site (`messages.rs`).
 use crate::{
     doors::{Door, Doors},
     gateway::Answers,
@@ -26,10 +28,39 @@ const AGAIN: Micros = Micros::from_millis(50);
 pub(crate) struct Probe {
     pub site: SiteId,
     partition: u16,
-    /// The operation that waits for it: its door and tag.
-    asker: (u64, u64),
+    asker: Asker,
     /// How often it has asked.
     asked: u64,
+}
+
+/// What waits for a probe.
+#[derive(Clone, Copy)]
+pub(crate) enum Asker {
+    /// An operation: its door and tag.
+    Wait(u64, u64),
+    /// A message to a channel: its number.
+    Message(u64),
+}
+
+impl Probe {
+    pub fn new(site: SiteId, partition: u16, asker: Asker) -> Probe {
+        Probe {
+            site,
+            partition,
+            asker,
+            asked: 0,
+        }
+    }
+
+    /// The site from which its session sees the servers, if that is not this one.
+    pub fn seen_from(&self) -> Option<SiteId> {
+        matches!(self.asker, Asker::Wait(..)).then_some(self.site)
+    }
+
+    /// Whether an answer of this site counts. A client that hears a message asks where the probe has asked.
+    pub fn counts(&self, site: SiteId) -> bool {
+        site == self.site || matches!(self.asker, Asker::Message(_))
+    }
 }
 
 /// An operation that waits for sites.
@@ -83,14 +114,9 @@ impl<S: Session> Doors<S> {
             let number = self.random_session();
             let mut session = S::open(self.keyspace.protocol(), site, topology.clone(), number);
             let resumed = session.resume(state.clone()).map_err(|why| why.to_string());
-            let probe = Probe {
-                site,
-                partition,
-                asker: (door_number, tag),
-                asked: 0,
-            };
+            let probe = Probe::new(site, partition, Asker::Wait(door_number, tag));
             let opened = resumed.and_then(|()| {
-                let number = self.doors.insert(Door::of(session, Some(probe)));
+                let number = self.doors.insert(Door::of(number, session, Some(probe)));
                 number.ok_or_else(|| "too many clients wait for sites".to_string())
             });
             match opened {
@@ -120,12 +146,12 @@ impl<S: Session> Doors<S> {
         let Some(probe) = &mut door.probe else {
             return;
         };
-        let (tag, at) = (probe.asked, probe.site);
+        let (tag, at) = (probe.asked, probe.seen_from());
         probe.asked += 1;
         let key = self.probe_keys[usize::from(probe.partition)].clone();
         door.open.push_back((tag, false));
         let mut steps = std::mem::take(&mut self.steps);
-        let mut cx = self.shared_state.context(now, Some(at), &mut steps);
+        let mut cx = self.shared_state.context(now, at, &mut steps);
         door.session
             .on_operation(&mut cx, tag, Operation::get(key), S::LEVELS.reads[0]);
         self.perform(now, number, &mut steps, answers);
@@ -142,6 +168,10 @@ impl<S: Session> Doors<S> {
         }
         let (site, asker) = (probe.site, probe.asker);
         self.forget(number);
+        let asker = match asker {
+            Asker::Wait(door, tag) => (door, tag),
+            Asker::Message(message) => return self.on_message_probed(message),
+        };
         let Some(waiting) = self.waits.get_mut(&asker) else {
             return;
         };
@@ -177,10 +207,14 @@ impl<S: Session> Doors<S> {
 
 /// A key of each partition that hardly any client uses.
 pub(crate) fn keys_of_partitions(partition_of: impl Fn(&Key) -> u16, partitions: u16) -> Vec<Key> {
-    let key_of = |partition: u16| {
-        let mut keys = (0_u32..).map(|number| Key::from(format!("\0probe {number}").as_str()));
-        keys.find(|key| partition_of(key) == partition)
-            .expect("each partition has slots, and some key has each slot")
-    };
-    (0..partitions).map(key_of).collect()
+    let mut keys = BTreeMap::new();
+    // Each partition has slots, and some key has each slot.
+    for number in 0_u32.. {
+        let key = Key::from(format!("\0probe {number}").as_str());
+        keys.entry(partition_of(&key)).or_insert(key);
+        if keys.len() == usize::from(partitions) {
+            break;
+        }
+    }
+    keys.into_values().collect()
 }

@@ -227,6 +227,8 @@ pub struct Planted {
     pub keeps_truncated_entries: bool,
     /// A client that waits for sites counts those, too, that have refused its question.
     pub counts_silent_sites: bool,
+    /// A message to a channel is heard when it arrives, also before what its publisher had seen.
+    pub messages_overtake: bool,
     /// A checkpoint counts as finished before everything that is kept beside versions is written.
     pub meta_before_the_rest: bool,
 }
@@ -246,6 +248,7 @@ impl Planted {
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             "marks_overtake" => &mut self.marks_overtake,
+            "messages_overtake" => &mut self.messages_overtake,
             "counts_silent_sites" => &mut self.counts_silent_sites,
             "copy_merges" => &mut self.copy_merges,
             "positions_reused" => &mut self.positions_reused,

@@ -17,7 +17,7 @@ use turnbuckle_replication::{
 };
 
 /// The version of these frames. A peer with another version is refused in the handshake.
-pub const WIRE_VERSION: u32 = 14;
+pub const WIRE_VERSION: u32 = 15;
 
 /// The largest frame that one node sends to another, in bytes without the length in front. A larger one is refused. The values that a
 /// client may write are far smaller: a write, an answer and a stream entry carry one value and its dependencies.
@@ -39,7 +39,7 @@ pub(crate) struct Frame {
     #[prost(uint64, tag = "3")]
     to: u64,
     /// Either `body` or `stream` is set.
-    #[prost(oneof = "Body", tags = "4, 5, 6")]
+    #[prost(oneof = "Body", tags = "4, 5, 6, 16")]
     pub body: Option<Body>,
     #[prost(oneof = "StreamBody", tags = "7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub stream: Option<StreamBody>,
@@ -61,6 +61,21 @@ pub(crate) enum Body {
     /// A message of a protocol. It may be lost.
     #[prost(bytes = "bytes", tag = "6")]
     Message(Bytes),
+    /// A message of a client to a channel. It may be lost.
+    #[prost(message, tag = "16")]
+    Publication(PublicationFrame),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PublicationFrame {
+    #[prost(uint64, tag = "1")]
+    pub publisher: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub seen: Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub channel: Bytes,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub text: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -416,6 +431,7 @@ impl FrameAbout {
             (Some(Body::Request(_)), _) => ("request".to_string(), false),
             (Some(Body::Response(_)), _) => ("response".to_string(), false),
             (Some(Body::Message(_)), _) => ("message".to_string(), true),
+            (Some(Body::Publication(_)), _) => ("message to a channel".to_string(), true),
             (None, Some(body)) => (body.words(entry_words), matches!(body, StreamBody::Mark(_))),
             (None, None) => return Err(BadFrame::new("a frame with a body", "none")),
         };

@@ -13,6 +13,7 @@ use crate::{
     environment::Environment,
     frame::{Body, Frame, ResponseFrame},
     lane::{Effect, Lane},
+    publication::Publication,
     shared::{Shared, lock},
     survey::SurveyOutcome,
 };
@@ -44,7 +45,9 @@ pub struct Keyspace<P: Protocol> {
     lanes: OnceLock<Vec<LaneCell<P>>>,
     /// The index in `lanes` of each server, by partition and member. `None` for servers of other nodes.
     places: OnceLock<Vec<Option<usize>>>,
-    deliveries: Vec<Mailbox<P>>,
+    deliveries: Vec<Mailbox<Delivery<P>>>,
+    /// Messages to channels, for each loop.
+    publications: Vec<Mailbox<Arc<Publication>>>,
     /// Requests passed on to other nodes, with whether they are surveys. They fail when the link goes down.
     forwarded: Mutex<BTreeMap<RequestId, (NodeId, bool)>>,
     callers: Mutex<Callers>,
@@ -61,6 +64,7 @@ impl<P: Protocol> Keyspace<P> {
             lanes: OnceLock::new(),
             places: OnceLock::new(),
             deliveries: (0..loops).map(|_| Mailbox::new()).collect(),
+            publications: (0..loops).map(|_| Mailbox::new()).collect(),
             forwarded: Mutex::default(),
             callers: Mutex::default(),
             busy: Busy::default(),
@@ -296,6 +300,33 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
+    // ---- messages to channels -------------------------------------------------------------------------------
+
+    /// Sends a client's message to all nodes that have the keyspace, also to this one. A node that cannot be reached does not get it.
+    pub fn publish(&self, publication: Publication) {
+        let me = self.shared().config.node;
+        let server = ServerId::default();
+        let frame = Frame::new(self.tag(), server, server, Body::Publication(publication.frame()));
+        for node in self.shared().config.placement.nodes().filter(|&node| node != me) {
+            let _ = self.shared().send(node, &frame);
+        }
+        self.hand_out(publication);
+    }
+
+    fn hand_out(&self, publication: Publication) {
+        let publication = Arc::new(publication);
+        for (index, mailbox) in self.publications.iter().enumerate() {
+            if mailbox.put(Arc::clone(&publication)) {
+                self.shared().wake.wake_loop(index);
+            }
+        }
+    }
+
+    /// Moves the messages that wait for a loop into `into`.
+    pub fn take_publications(&self, loop_index: usize, into: &mut Vec<Arc<Publication>>) {
+        self.publications[loop_index].take(into);
+    }
+
     // ---- turns ----------------------------------------------------------------------------------------------
 
     pub(crate) fn append(&self) {
@@ -381,6 +412,10 @@ impl<P: Protocol> Keyspace<P> {
         match (frame.body, frame.stream) {
             (Some(Body::Request(request)), _) => self.on_request(now, node, to, request),
             (Some(Body::Response(response)), _) => self.on_response(node, response),
+            (Some(Body::Publication(publication)), _) => {
+                self.hand_out(publication.try_into()?);
+                Ok(())
+            }
             (Some(Body::Message(message)), _) => {
                 let cell = self.spoken_to(node, from, to)?;
                 self.enter(cell).on_message(now, from, message)

@@ -1,6 +1,6 @@
-use crate::Refused;
+use crate::{Channels, Listener, Refused};
 use bytes::Bytes;
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, sync::Arc};
 use thiserror::Error;
 use turnbuckle_core::{
     Answered, BadToken, DoorId, Failure, Key, KeyspaceLevels, Micros, Operation, SiteId, Transactions,
@@ -114,6 +114,19 @@ pub trait Backend {
     /// What the connection's socket has carried, and when.
     fn traffic(&self) -> Traffic {
         Traffic::default()
+    }
+
+    /// Who listens to which channels at this node. `None`: there are no messages here.
+    fn channels(&self) -> Option<&Arc<Channels>> {
+        None
+    }
+
+    /// The connection that is being served, as [`Backend::channels`] knows it. It stays the same for the connection's life.
+    fn listener(&self) -> Listener {
+        Listener {
+            event_loop: 0,
+            number: 0,
+        }
     }
 
     /// What `CLIENT LIST` shows: one line for each connection. `own` is the line of the connection that asks.

@@ -10,7 +10,7 @@
 //! 6. Add it to the commands that `tests/connection.rs` draws.
 //! 7. Name it in `docs/commands.md`. If some keyspaces refuse it, or if it was refused everywhere until now, change `docs/clients.md`, too.
 //! 8. If Redis has it, run `make test-valkey-suite SUITE=.. UPDATE=yes`, with a checkout of Valkey: `clients/valkey/expected.txt` lists what is refused.
-use crate::{Arguments, call::Call, refusal::Refusal};
+use crate::{Arguments, By, call::Call, refusal::Refusal};
 
 mod acl;
 mod append;
@@ -47,6 +47,8 @@ mod msetnx;
 mod object;
 mod observing;
 mod ping;
+mod publish;
+mod pubsub;
 mod quit;
 mod readonly;
 mod receipt;
@@ -63,6 +65,7 @@ mod setnx;
 mod sets;
 mod siblings;
 mod strlen;
+mod subscribe;
 mod time;
 mod transaction;
 mod ttl;
@@ -114,6 +117,10 @@ pub(crate) enum Concerns {
     AllKeys,
     /// All keys of all keyspaces.
     AllKeyspaces,
+    /// The session of the selected keyspace, and the channel that is the first argument.
+    Publish,
+    /// The channels, or the patterns of channels, that are its arguments.
+    Channels(By),
 }
 
 /// When a command reads values.
@@ -208,7 +215,7 @@ const PLAIN: Spec = Spec {
 };
 
 /// How many commands there are.
-pub(crate) const COUNT: usize = 104;
+pub(crate) const COUNT: usize = 110;
 
 /// All commands, by name.
 pub(crate) static COMMANDS: &[Spec; COUNT] = &[
@@ -278,7 +285,11 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     ttl::PEXPIRETIME,
     ping::PING,
     setex::PSETEX,
+    subscribe::PSUBSCRIBE,
     ttl::PTTL,
+    publish::PUBLISH,
+    pubsub::PUBSUB,
+    subscribe::PUNSUBSCRIBE,
     quit::QUIT,
     readonly::READONLY,
     readonly::READWRITE,
@@ -306,6 +317,7 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     sets::SREM,
     element_scan::SSCAN,
     strlen::STRLEN,
+    subscribe::SUBSCRIBE,
     getrange::SUBSTR,
     sets::SUNION,
     time::TIME,
@@ -313,6 +325,7 @@ pub(crate) static COMMANDS: &[Spec; COUNT] = &[
     ttl::TTL,
     r#type::TYPE,
     del::UNLINK,
+    subscribe::UNSUBSCRIBE,
     transaction::UNWATCH,
     wait::WAIT,
     transaction::WATCH,

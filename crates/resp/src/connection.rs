@@ -1,9 +1,11 @@
 mod login;
 mod long;
+mod messages;
 mod replies;
 mod room;
 mod walk;
 
+use crate::channels::{By, Subscriptions};
 use crate::commands::{self, Spec};
 use crate::long::{Long, SHARE};
 use crate::pace::Pace;
@@ -15,6 +17,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use login::Login;
+pub(crate) use messages::{subscribed, unsubscribed, write_subscription};
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answered, DoorId, Key, Level, Operation, Receipt, Wanted};
@@ -37,8 +40,8 @@ pub struct Greeting {
 
 /// One client's connection, without its socket: bytes in, operations out, answers in, bytes out.
 ///
-/// Its inputs are [`Connection::handle_bytes`] and [`Connection::handle_answer`]. Operations go to the [`Backend`] that is passed to them. Replies
-/// gather in [`Connection::output`]. The loop around it:
+/// Its inputs are [`Connection::handle_bytes`], [`Connection::handle_answer`] and [`Connection::handle_message`]. Operations go to the [`Backend`] that
+/// is passed to them. Replies gather in [`Connection::output`]. The loop around it:
 ///
 /// 1. While [`Connection::wants_input`], read from the socket into a buffer.
 /// 2. Call [`Connection::handle_bytes`] with it. What is left in the buffer belongs to the next call.
@@ -46,9 +49,10 @@ pub struct Greeting {
 ///    not empty: commands may have been waiting for the answer, or for room.
 /// 4. Write what is in [`Connection::output`], taking from its front, and call [`Connection::release_memory`]. Then do step 3 again, for the same reason,
 ///    also with an empty buffer while [`Connection::is_waiting`].
-/// 5. While [`Connection::wants_turn`], serve other connections, and then call [`Connection::handle_bytes`] again.
-/// 6. Once [`Connection::is_closing`], write what is left and close the socket.
-/// 7. Call [`Connection::close`], whichever side closed the socket. Answers may still come, and are dropped.
+/// 5. Call [`Connection::handle_message`] for each message to a channel that the client hears ([`crate::Channels::listeners`]), and then do step 4.
+/// 6. While [`Connection::wants_turn`], serve other connections, and then call [`Connection::handle_bytes`] again.
+/// 7. Once [`Connection::is_closing`], write what is left and close the socket.
+/// 8. Call [`Connection::close`], whichever side closed the socket. Answers may still come, and are dropped.
 ///
 /// **Order.** Replies leave in the order of the commands, in whatever order the answers come. Operations of later commands begin while earlier ones
 /// are outstanding. A command waits until all commands before it are answered if it changes or shows the connection's own state (`SELECT`, `HELLO`,
@@ -139,6 +143,8 @@ pub(crate) struct State {
     pub(crate) receipts: bool,
     /// The receipt of the last command on keys, if it has one.
     pub(crate) receipt: Option<Receipt>,
+    /// The channels and patterns of channels that the client listens to.
+    pub(crate) subscriptions: Subscriptions,
 }
 
 impl State {
@@ -154,7 +160,7 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     Open,
-    /// No more commands are taken. Commands that were taken are still answered.
+    /// No more commands are taken, and no more messages are heard. Commands that were taken are still answered.
     Ending,
     /// The doors are closed, and answers are dropped.
     Closed,
@@ -244,12 +250,16 @@ impl Connection {
     pub fn describe(&self, traffic: &Traffic) -> String {
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (flags, multi) = match &self.state.transaction {
+            Some(queue) if self.is_listening() => ("Px", queue.len() as i64),
             Some(queue) => ("x", queue.len() as i64),
+            None if self.is_listening() => ("P", -1),
             None => ("N", -1),
         };
+        let of = |by| self.state.subscriptions.of(by).len();
+        let (sub, psub) = (of(By::Name), of(By::Pattern));
         let watch = self.state.watched.len();
         format!(
-            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={multi} watch={watch} qbuf={} omem={} tot-mem={} \
+            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub=0 multi={multi} watch={watch} qbuf={} omem={} tot-mem={} \
              events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} keyspace={}",
             self.greeting.id,
             self.greeting.peer,
@@ -464,6 +474,9 @@ impl Connection {
         };
         let result = match spec {
             _ if !is_allowed => guarded,
+            Some(spec) if !call.connection.may_run(spec) && spec.takes(arguments) => {
+                Err(Refusal::not_while_listening(spec.name))
+            }
             Some(spec) if call.connection.state.transaction.is_some() => {
                 commands::run_in_transaction(spec, &mut call)
             }
@@ -510,6 +523,7 @@ impl Connection {
         if self.life == Life::Open {
             self.life = Life::Ending;
         }
+        self.state.subscriptions = Subscriptions::default();
     }
 
     /// Begins an operation whose answer is the reply.

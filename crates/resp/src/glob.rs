@@ -3,19 +3,21 @@
 /// Matches `text` against a pattern as Redis understands it: `*`, `?`, `[abc]`, `[^a-z]`, and a backslash before a byte that is meant literally.
 ///
 /// Only the last `*` is ever tried again, so the work is at most the product of the two lengths. Trying all of them would take practically for ever
-/// on `*a*a*a*b`. `steps` limits even that: `None` when it is used up.
+/// on `*a*a*a*b`. `steps` limits even that: `None` when it is used up. A step is a byte of the pattern that is looked at, so a long class takes many.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
     // The place after the last star, and the place in the text where the rest of the pattern was last tried.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
-        *steps = steps.checked_sub(1)?;
         if pattern.get(p) == Some(&b'*') {
+            *steps = steps.checked_sub(1)?;
             p += 1;
             star = Some((p, t));
             continue;
         }
-        if let Some(len) = match_one(&pattern[p..], text[t]) {
+        let (is_match, len) = match_one(&pattern[p..], text[t]);
+        *steps = steps.checked_sub(len.max(1) as u64)?;
+        if is_match {
             p += len;
             t += 1;
             continue;
@@ -29,19 +31,23 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> Option<bo
     Some(pattern[p..].iter().all(|&byte| byte == b'*'))
 }
 
-/// If the first piece of the pattern matches `byte`, the length of that piece.
-fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
+/// Whether the first piece of the pattern matches `byte`, and the length of that piece.
+fn match_one(pattern: &[u8], byte: u8) -> (bool, usize) {
     match pattern {
-        [] => None,
-        [b'?', ..] => Some(1),
-        [b'[', class @ ..] => match_class(class, byte).map(|len| len + 1),
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [literal, ..] => (*literal == byte).then_some(1),
+        [] => (false, 0),
+        [b'?', ..] => (true, 1),
+        [b'[', class @ ..] => {
+            let (is_match, len) = match_class(class, byte);
+            (is_match, len + 1)
+        }
+        [b'\\', escaped, ..] => (*escaped == byte, 2),
+        [literal, ..] => (*literal == byte, 1),
     }
 }
 
-/// If `byte` is in the class that begins here, the length of the class, with its closing bracket. A class that is never closed ends with the pattern.
-fn match_class(class: &[u8], byte: u8) -> Option<usize> {
+/// Whether `byte` is in the class that begins here, and the length of the class, with its closing bracket. A class that is never closed ends with the
+/// pattern.
+fn match_class(class: &[u8], byte: u8) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut place = usize::from(negated);
     let mut found = false;
@@ -66,7 +72,7 @@ fn match_class(class: &[u8], byte: u8) -> Option<usize> {
             }
         }
     }
-    (found != negated).then_some(place)
+    (found != negated, place)
 }
 
 #[cfg(test)]
@@ -119,6 +125,9 @@ mod tests {
         pattern.extend(vec![b'a'; 1 << 10]);
         pattern.push(b'b');
         assert_eq!(matches(&pattern, &text, &mut 1_000_000), None);
+        // A long class at each byte of the text.
+        let pattern = [b"*[".as_slice(), &[b'b'; 32 << 10], b"]"].concat();
+        assert_eq!(matches(&pattern, &text, &mut 1_000_000), None);
     }
 
     /// The definition of a match, by trying every way.
@@ -127,8 +136,11 @@ mod tests {
             [] => text.is_empty(),
             [b'*', rest @ ..] => (0..=text.len()).any(|skip| oracle(rest, &text[skip..])),
             _ => {
-                !text.is_empty()
-                    && match_one(pattern, text[0]).is_some_and(|len| oracle(&pattern[len..], &text[1..]))
+                let Some((first, rest)) = text.split_first() else {
+                    return false;
+                };
+                let (is_match, len) = match_one(pattern, *first);
+                is_match && oracle(&pattern[len..], rest)
             }
         }
     }

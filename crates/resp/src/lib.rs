@@ -49,6 +49,11 @@
 //!   to refuse it. Whether a keyspace takes those options is decided by its protocol, not by the command.
 //! - **`SET`** also takes `IF VERSION`: the write is carried out if the key still has the version that a receipt has named. An error of syntax says
 //!   what was expected.
+//! - **Messages.** A message goes to the clients of all sites, and belongs to the session of its publisher: a site delivers it once it has what the session
+//!   has seen. So it comes after the reply to `PUBLISH`, also on the publisher's own connection. The reply says how often this node hears it, and `PUBSUB` is
+//!   about this node, too. `PUBLISH` cannot be used between `MULTI` and `EXEC`. A connection listens to at most 10,000 channels and patterns, with names of at
+//!   most 1 MiB together. A pattern that takes too many steps with a channel does not match it. A user whose keys are limited may name the channels that
+//!   begin with one of its prefixes. If it may not hear a channel any more, the subscription ends, and the client is told so; Redis disconnects it.
 //! - **`RECEIPTS ON`** needs a client that reads RESP3's attributes. redis-cli 7.0 does not: it ends with `Protocol error, got "|"`. There, and on
 //!   RESP2, `RECEIPT` shows the same about the last command.
 //! - An argument that is not followed by CR LF is a protocol error. Redis does not check this, and takes the following bytes for a command.
@@ -60,6 +65,8 @@ pub use arguments::Arguments;
 mod backend;
 pub use backend::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 mod call;
+mod channels;
+pub use channels::{By, Channels, Listener};
 mod commands;
 pub use commands::command_names;
 mod connection;

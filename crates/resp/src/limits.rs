@@ -1,7 +1,7 @@
 /// The limits of one connection. Every limit is per connection, and everything that a client can make grow has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest key, in bytes. A longer one is refused with `-TOOBIG`.
+    /// The longest key, channel or pattern of channels, in bytes. A longer one is refused with `-TOOBIG`.
     pub max_key_bytes: usize,
     /// The longest argument, and so the longest value, in bytes. A longer one is skipped as it streams in, never
     /// buffered, and refused with `-TOOBIG`.
@@ -22,7 +22,7 @@ pub struct Limits {
     /// How many bytes of replies may wait for the client to read them. Beyond this, no further command is decoded.
     pub max_output_bytes: usize,
     /// How many bytes of replies may wait for the client to read them before the connection is closed. Beyond `max_output_bytes`, only answers that
-    /// were already on their way can take a connection to this limit.
+    /// were already on their way, and messages to channels, can take a connection to this limit.
     pub max_output_hard_bytes: usize,
     /// The most commands that may wait for their answers. Beyond this, no further command is decoded.
     pub max_outstanding: usize,

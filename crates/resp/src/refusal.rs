@@ -51,6 +51,13 @@ impl Refusal {
         ))
     }
 
+    /// A command on a RESP2 connection that listens to channels, in the words of Redis.
+    pub(crate) fn not_while_listening(command: &str) -> Refusal {
+        Refusal::err(format_args!(
+            "Can't execute '{command}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+        ))
+    }
+
     /// A wrong number of arguments: the words of Redis, and what was expected. Of `command|subcommand`, the command's `HELP` says it.
     pub(crate) fn arity(command: &str) -> Refusal {
         let expected = match (commands::find(command.as_bytes()), command.split_once('|')) {

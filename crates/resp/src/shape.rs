@@ -152,6 +152,8 @@ pub(crate) enum Shape {
     },
     /// The count.
     Count,
+    /// How often a message is heard at this node.
+    Published(u64),
 }
 
 /// How a reply says when a value expires.
@@ -293,6 +295,7 @@ impl Shape {
                 writer.integer(i64::try_from(*count).unwrap_or(i64::MAX));
             }
             (Shape::Count, Answer::Sites(sites)) => writer.integer(i64::from(*sites)),
+            (Shape::Published(count), Answer::Published) => writer.integer(integer(*count)),
             // A server of another node may have sent this answer.
             _ => return Err(Refusal::from(&unfit())),
         }

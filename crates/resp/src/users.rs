@@ -15,8 +15,10 @@
 //! - The connections and operations of a user are counted for each node ([`UserBook`]), over all of its connections.
 //!
 //! **Limits.** The hash is fast, so a password must be long and random: `turnbuckle user add` makes such a password. Rights are about whole commands, except
-//! for the subcommands in [`rights::SUBCOMMANDS`]. A user that may write a key may also read it with a command such as `SET .. GET`.
-use crate::commands::{Concerns, Keys, Spec};
+//! for the subcommands in [`rights::SUBCOMMANDS`]. A user that may write a key may also read it with a command such as `SET .. GET`. Channels belong to no
+//! keyspace: a user whose keyspaces are limited, and not its keys, may listen to all channels.
+use crate::channels::By;
+use crate::commands::{self, Concerns, Keys, Spec};
 use crate::{Arguments, refusal::Refusal};
 use bytes::Bytes;
 use std::{collections::BTreeMap, sync::Arc};
@@ -55,7 +57,7 @@ pub struct User {
     pub anybody: bool,
     /// The keyspaces that it may access; `None` are all.
     pub keyspaces: Option<Vec<String>>,
-    /// The prefixes of the keys that it may access; `None` are all keys.
+    /// The prefixes of the keys and channels that it may access; `None` are all keys and channels.
     pub keys: Option<Vec<Bytes>>,
     /// The commands that it may run.
     pub rights: Rights,
@@ -136,6 +138,8 @@ pub(crate) enum Denied<'a> {
     Keyspace(&'a str),
     /// Not with the key at this place of the command.
     Key(usize),
+    /// Not with the channel, or the pattern of channels, at this place of the command.
+    Channel(usize),
     /// Not this command, because it is about all keys.
     AllKeys(&'a str),
     /// Not this command, because it is about all keyspaces.
@@ -157,7 +161,9 @@ impl User {
         if !self.rights.has(right) {
             return Err(Denied::Command(rights::name(right)));
         }
-        if (spec.keys.first > 0 || spec.concerns != Concerns::Nothing) && !self.may_access(keyspace) {
+        // Channels belong to no keyspace.
+        let concerns_keyspace = !matches!(spec.concerns, Concerns::Nothing | Concerns::Channels(_));
+        if (spec.keys.first > 0 || concerns_keyspace) && !self.may_access(keyspace) {
             return Err(Denied::Keyspace(keyspace));
         }
         if spec.concerns == Concerns::AllKeyspaces && self.keyspaces.is_some() {
@@ -169,12 +175,48 @@ impl User {
         if matches!(spec.concerns, Concerns::AllKeys | Concerns::AllKeyspaces) {
             return Err(Denied::AllKeys(spec.name));
         }
+        let channels = match spec.concerns {
+            Concerns::Publish => Some((By::Name, 2.min(arguments.len()))),
+            Concerns::Channels(by) => Some((by, arguments.len())),
+            _ => None,
+        };
+        if let Some((by, end)) = channels {
+            let mut places = 1..end;
+            return match places.find(|&place| !self.may_name(by, arguments.at(place))) {
+                Some(place) => Err(Denied::Channel(place)),
+                None => Ok(()),
+            };
+        }
         let may_access = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
         let mut places = spec.keys.places(keys_end(spec.keys, arguments));
         match places.find(|&place| !may_access(arguments.at(place))) {
             Some(place) => Err(Denied::Key(place)),
             None => Ok(()),
         }
+    }
+
+    /// Whether it may name a channel, or a pattern of channels. If its keys are limited to prefixes, channels are limited to the same ones. What a pattern
+    /// matches begins with the pattern's beginning, up to its first special character: that must begin with a prefix.
+    fn may_name(&self, by: By, name: &[u8]) -> bool {
+        let Some(prefixes) = &self.keys else {
+            return true;
+        };
+        let end = match by {
+            By::Name => None,
+            By::Pattern => name.iter().position(|byte| b"*?[\\".contains(byte)),
+        };
+        let literal = &name[..end.unwrap_or(name.len())];
+        prefixes.iter().any(|prefix| literal.starts_with(prefix))
+    }
+
+    /// Whether it may listen to a channel, or to the channels that match a pattern.
+    pub(crate) fn may_hear(&self, by: By, name: &[u8]) -> bool {
+        let command = match by {
+            By::Name => "subscribe",
+            By::Pattern => "psubscribe",
+        };
+        let spec = commands::find(command.as_bytes());
+        spec.is_some_and(|spec| self.rights.has(spec.place())) && self.may_name(by, name)
     }
 
     /// Whether it may access a keyspace.
@@ -205,6 +247,7 @@ impl Denied<'_> {
                 format!("User {user} has no permissions to access the keyspace '{name}'")
             }
             Denied::Key(_) => "No permissions to access a key".into(),
+            Denied::Channel(_) => "No permissions to access a channel".into(),
             Denied::AllKeys(name) => format!(
                 "User {user} has no permissions to run the '{name}' command: it is about all keys of a keyspace, and the keys of the user are limited"
             ),
@@ -222,7 +265,7 @@ impl Denied<'_> {
         match self {
             Denied::Command(_) => RefusedFor::Command,
             Denied::Keyspace(_) | Denied::AllKeyspaces(_) => RefusedFor::Keyspace,
-            Denied::Key(_) | Denied::AllKeys(_) => RefusedFor::Key,
+            Denied::Key(_) | Denied::Channel(_) | Denied::AllKeys(_) => RefusedFor::Key,
         }
     }
 }
@@ -238,7 +281,7 @@ pub enum RefusedFor {
     Command,
     /// The user may not access the keyspace.
     Keyspace,
-    /// The user may not access a key, or not all keys.
+    /// The user may not access a key or a channel, or not all keys.
     Key,
     /// The user has its most connections.
     Connections,
@@ -289,7 +332,7 @@ pub struct Refused<'a> {
     pub command: &'a str,
     /// The keyspace.
     pub keyspace: &'a str,
-    /// The key, if the refusal is about one key.
+    /// The key or the channel, if the refusal is about one.
     pub key: Option<&'a [u8]>,
 }
 

@@ -153,6 +153,14 @@ impl<'a> Writer<'a> {
         self.header(b'*', len as i64);
     }
 
+    /// The header of a message that is not an answer; `len` elements follow.
+    pub fn push(&mut self, len: usize) {
+        match self.resp {
+            Resp::Two => self.array(len),
+            Resp::Three => self.header(b'>', len as i64),
+        }
+    }
+
     /// The header of a map; `len` pairs follow.
     pub fn map(&mut self, len: usize) {
         match self.resp {

@@ -293,12 +293,14 @@ impl Backend for Shut {
 #[test]
 fn a_keyspace_that_cannot_be_opened_says_so_at_each_operation() {
     let mut connection = world::connection();
-    let mut input = BytesMut::from("PING\r\nGET k\r\nDEL a b\r\nSESSION TOKEN\r\nCLUSTER MYID\r\n");
+    let mut input =
+        BytesMut::from("PING\r\nGET k\r\nDEL a b\r\nSESSION TOKEN\r\nCLUSTER MYID\r\nUNSUBSCRIBE\r\n");
     connection.handle_bytes(&mut input, &mut Shut);
     let refusal = "-UNAVAILABLE the node is shutting down\r\n";
+    let no_messages = "-UNSUPPORTED UNSUBSCRIBE: there are no messages here, only keys\r\n";
     assert_eq!(
         connection.output().split(),
-        &format!("+PONG\r\n{refusal}{refusal}{refusal}$-1\r\n")
+        &format!("+PONG\r\n{refusal}{refusal}{refusal}$-1\r\n{no_messages}")
     );
 }
 
@@ -315,6 +317,7 @@ enum Step {
     AddMembers(u8, Vec<u8>),
     Members(u8),
     Ping,
+    Publish(u8),
     Count,
     Flush,
     Keys,
@@ -336,6 +339,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (key(), prop::collection::vec(key(), 1..4)).prop_map(|(key, members)| Step::AddMembers(key, members)),
         1 => key().prop_map(Step::Members),
         1 => Just(Step::Ping),
+        1 => key().prop_map(Step::Publish),
         1 => Just(Step::Count),
         1 => Just(Step::Flush),
         1 => Just(Step::Keys),
@@ -368,6 +372,7 @@ impl Step {
             Step::AddMembers(k, members) => keys("SADD", &[&[*k], &members[..]].concat()),
             Step::Members(k) => vec!["SMEMBERS".into(), key(k)],
             Step::Ping => vec!["PING".into()],
+            Step::Publish(k) => vec!["PUBLISH".into(), key(k), "message".into()],
             Step::Count => vec!["DBSIZE".into()],
             Step::Flush => vec!["FLUSHDB".into()],
             Step::Keys => vec!["KEYS".into(), "*".into()],
@@ -458,6 +463,8 @@ proptest! {
             connection.output().split();
         }
         send("EXEC\r\n", &mut connection, &mut world);
+        let channels = world.channels.names().into_iter();
+        world.touched.extend(channels.map(|channel| ("causal".to_owned(), Key(channel))));
         for (keyspace, key) in &world.touched {
             prop_assert!(keyspace != "quorum" && (key.0.starts_with(b"k") || key.0.starts_with(b"A")), "{keyspace} {key:?}");
         }
@@ -482,7 +489,21 @@ proptest! {
             let mut output = connection.output().split();
             let reply = replies.decode(&mut output).expect("the reply is well formed");
             prop_assert!(reply.is_some() || connection.is_closing(), "no reply to {:?}", words);
-            prop_assert!(output.is_empty(), "more than one reply to {:?}", words);
+            // Only these are answered by several messages.
+            if !words[0].ends_with("SUBSCRIBE") {
+                prop_assert!(output.is_empty(), "more than one reply to {:?}", words);
+            }
+            while !output.is_empty() {
+                let message = replies.decode(&mut output).expect("the message is well formed");
+                prop_assert!(message.is_some(), "half a message to {:?}", words);
+            }
+            let heard = world.sent.pop_front().is_some_and(|message| world.deliver(message, &mut connection));
+            let mut output = connection.output().split();
+            prop_assert_eq!(heard, !output.is_empty());
+            while !output.is_empty() {
+                let message = replies.decode(&mut output).expect("the message is well formed");
+                prop_assert!(message.is_some(), "half a message");
+            }
         }
     }
 }
@@ -562,6 +583,12 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "SREM",
         "SSCAN",
         "SUNION",
+        "PUBLISH",
+        "SUBSCRIBE",
+        "UNSUBSCRIBE",
+        "PSUBSCRIBE",
+        "PUNSUBSCRIBE",
+        "PUBSUB",
         "",
     ]);
     let more = prop::sample::select(vec![
@@ -624,6 +651,9 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "SAMPLES",
         "MAINT_NOTIFICATIONS",
         "NOVALUES",
+        "CHANNELS",
+        "NUMSUB",
+        "NUMPAT",
     ]);
     (first, prop::collection::vec(more, 0..6)).prop_map(|(first, mut words)| {
         words.insert(0, first);

@@ -16,6 +16,8 @@
 //!   remove NAME              the node has this user no more
 //!   refused                  what was refused because of its user, since the last time
 //!   pass MS                  the monotonic clock goes on
+//!   say CHANNEL TEXT         a message comes
+//!   deliver                  the messages come that the client has sent
 //! ```
 //!
 //! The words of a user are `anybody`, `off`, `pass:PASSWORD`, `keyspaces:a,b`, `keys:a,b`, `commands:a,b`, `connections:N` and `operations:N`.
@@ -23,7 +25,7 @@ mod world;
 
 use bytes::BytesMut;
 use std::{collections::BTreeMap, error::Error, sync::Arc};
-use turnbuckle_core::{Failure, Key, Micros, Route};
+use turnbuckle_core::{Failure, Key, Message, Micros, Route};
 use turnbuckle_resp::{Connection, PasswordHash, Rights, User, UserBook, Users};
 use world::World;
 
@@ -70,6 +72,11 @@ impl Client {
             shown += "(closed)\n";
         }
         shown
+    }
+
+    fn deliver(&mut self, message: Message) -> String {
+        self.world.deliver(message, &mut self.connection);
+        self.turn()
     }
 
     fn replace_users(&mut self) {
@@ -123,6 +130,17 @@ impl Client {
                 return Ok(refused.iter().map(|line| format!("{line}\n")).collect());
             }
             "pass" => self.world.passed = self.world.passed + Micros::from_millis(words[0].parse()?),
+            "say" => {
+                let message = Message {
+                    channel: words[0].to_owned().into(),
+                    text: words[1].to_owned().into(),
+                };
+                return Ok(self.deliver(message));
+            }
+            "deliver" => {
+                let sent = std::mem::take(&mut self.world.sent);
+                return Ok(sent.into_iter().map(|message| self.deliver(message)).collect());
+            }
             "doors" => return Ok(format!("{}\n", self.world.open_doors())),
             line => return Ok(self.send(format!("{line}\r\n").as_bytes())),
         }

@@ -245,6 +245,16 @@ impl Recorder {
         self.counts.received_bytes.add(bytes as u64);
     }
 
+    /// This many messages to channels were sent to clients.
+    pub fn messages(&mut self, messages: usize) {
+        self.counts.messages.add(messages as u64);
+    }
+
+    /// This many messages to channels were lost at this node.
+    pub fn lost_messages(&mut self, messages: u64) {
+        self.counts.lost_messages.add(messages);
+    }
+
     /// This many bytes were sent to clients.
     pub fn sent_bytes(&mut self, bytes: usize) {
         self.counts.sent_bytes.add(bytes as u64);

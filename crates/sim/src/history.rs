@@ -76,6 +76,7 @@ impl Record {
             Operation::Scan { .. } => "scan".into(),
             Operation::Count => "count".into(),
             Operation::Wait { sites, .. } => format!("wait for {sites} sites"),
+            Operation::Publish { message } => format!("publish to {}", short(&message.channel)),
             Operation::First(_) => unreachable!("a record has the operation itself"),
         }
     }

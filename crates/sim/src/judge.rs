@@ -28,7 +28,7 @@
 //!
 //! 12. **Elements of hashes and sets are neither lost nor there again, and a removal removes what it has found.** See `elements.rs`.
 //!
-//! 13. **What a client has waited for is at all sites.** See `waits.rs`.
+//! 13. **What a client has waited for is at all sites, and a message is heard behind what its publisher had seen.** See `waits.rs`.
 //!
 //! 14. **What one site computes from the value before is neither lost nor made up.** See `texts.rs`.
 //!
@@ -137,6 +137,8 @@ pub struct Judge {
     lost_additions: bool,
     texts: BTreeMap<Key, texts::Text>,
     elements: BTreeMap<Key, elements::OfKey>,
+    /// Of each message to a channel, by its text: what its publisher had seen.
+    publications: BTreeMap<Bytes, waits::Seen>,
     /// When the last hash or set expires.
     elements_expire: Option<Micros>,
     /// The values that were written to each key.
@@ -150,6 +152,8 @@ pub struct Judge {
     /// The power losses of each replica.
     losses: BTreeMap<ServerId, Vec<Loss>>,
     last_loss: Micros,
+    /// When a node of each site was last started.
+    started: BTreeMap<SiteId, Micros>,
     /// Versions that were lost where they were stamped, and that other replicas have.
     spared: BTreeSet<(Key, Rank)>,
     /// The number of answers that were looked at.
@@ -240,6 +244,7 @@ impl Judge {
             lost_additions: false,
             texts: BTreeMap::new(),
             elements: BTreeMap::new(),
+            publications: BTreeMap::new(),
             elements_expire: None,
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -247,6 +252,7 @@ impl Judge {
             tells_losses: false,
             losses: BTreeMap::new(),
             last_loss: Micros(0),
+            started: BTreeMap::new(),
             spared: BTreeSet::new(),
             number: 0,
             answers: Judged::default(),
@@ -295,6 +301,11 @@ impl Judge {
     /// Reports a violation.
     pub fn report(&mut self, rule: Rule, words: String) {
         self.violations.push(Violation { rule, words });
+    }
+
+    /// A node of a site was started.
+    pub(crate) fn started(&mut self, site: SiteId, at: Micros) {
+        self.started.insert(site, at);
     }
 
     /// From now on the judge looks at nothing, and remembers nothing.
@@ -434,7 +445,11 @@ impl Judge {
             self.note_time_seen(record, answer, receipt);
         }
         match (&record.operation, answer, receipt) {
-            (Operation::Wait { .. }, Answer::Sites(sites), _) => self.waited_for(id, record, *sites, *at),
+            (Operation::Wait { .. }, Answer::Sites(sites), _) => self.waited_for(id, record, *sites),
+            (Operation::Publish { message }, Answer::Published, _) => {
+                self.publications
+                    .insert(message.text.clone(), waits::Seen::by(id, record));
+            }
             (Operation::Put { key, .. }, Answer::Replaced(_) | Answer::Unmet(_), Some(receipt)) => {
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
                 self.told(seen, record, answer, receipt);

@@ -28,7 +28,7 @@ use std::{
     str::FromStr,
 };
 use turnbuckle_core::{
-    Answer, Condition, Expiry, Key, Level, Levels, Micros, Operation, Proof, PutOptions, Retimes, Session,
+    Answer, Condition, Expiry, Key, Level, Levels, Message as ChannelMessage, Micros, Operation, Proof, PutOptions, Retimes, Session,
     SiteId, Topology, Vector, VersionId, Wanted,
 };
 use turnbuckle_document::number as within;
@@ -199,7 +199,7 @@ pub struct Mixed {
     /// The percentage of operations on *elements* of hashes and sets. Only for protocols that keep elements.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub elements: u64,
-    /// The percentage of operations that wait for other sites. Only for protocols that can.
+    /// The percentage of operations that wait for other sites, or send a message to a channel. Only for protocols whose sessions say what a site must have.
     #[serde(deserialize_with = "within::<_, 0, 100>")]
     pub waits: u64,
     /// The percentage of operations on *texts*, to which clients append and which they overwrite. Only for protocols whose keyspaces may let one site decide.
@@ -719,9 +719,17 @@ impl Clients {
                 self.once(number, request)
             }
             Kind::Mixed(mixed) if mixed.waits > 0 && self.random.percent(mixed.waits) => {
-                request.push_back(Operation::Wait {
-                    sites: self.random.of(1..=3) as u16,
-                    timeout: Some(Micros(self.random.of(1..=100_000))),
+                request.push_back(match self.random.below(2) {
+                    0 => Operation::Wait {
+                        sites: self.random.of(1..=3) as u16,
+                        timeout: Some(Micros(self.random.of(1..=100_000))),
+                    },
+                    _ => Operation::Publish {
+                        message: Box::new(ChannelMessage {
+                            channel: Bytes::from_static(b"news"),
+                            text: self.random.below(1 << 62).to_string().into(),
+                        }),
+                    },
                 });
             }
             Kind::Mixed(mixed) if mixed.ledgers > 0 && self.random.percent(mixed.ledgers) => {

@@ -330,6 +330,7 @@ impl<S: Session> Machine<S> {
             let levels = KeyspaceLevels::of(S::LEVELS);
             gateway.add::<S>(keyspace.clone(), levels, options.conditional);
         }
+        gateway.listen(Arc::new(|_| true));
         self.lives += 1;
         self.synced_at = time;
         self.process = Some(Process {

@@ -4,7 +4,7 @@ use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
     Answer, Basis, Compute, Computed, Condition, Edit, Elements, Expiry, Failure, Freshness, Given, Hidden,
-    Hlc, Key, Kind, Lifetime, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes,
+    Hlc, Key, Kind, Lifetime, Message as ChannelMessage, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes,
     Session, Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted, Wish,
 };
 use turnbuckle_node::NodeId;
@@ -15,7 +15,7 @@ use turnbuckle_node::NodeId;
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [members=1 or "2,2,1"] [replica_sites=ALL] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
 ///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [conditional=refuse] [A->B=30ms] [drifts="PPM,.."] [PARAMETER=VALUE]
-///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | siblings SITE KEY | mget SITE KEY.. | scan SITE | count SITE
+///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | siblings SITE KEY | mget SITE KEY.. | scan SITE | count SITE | wait SITE SITES [timeout=TIME] | publish SITE CHANNEL MESSAGE | heard NODE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown` (both also for what is computed, and for transactions); `level=LEVEL` names a level
 ///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
@@ -802,6 +802,7 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
         }
         Answer::Count(count) => format!("{count} keys"),
         Answer::Sites(sites) => format!("{sites} sites"),
+        Answer::Published => "published".to_string(),
         Answer::Computed(Computed::Number(number)) => text(Some(number)),
         Answer::Computed(Computed::Length(len)) => format!("{len} bytes"),
         Answer::Computed(Computed::Elements(count)) => format!("{count} elements"),
@@ -905,6 +906,27 @@ impl<S: Session> Runner for Script<S> {
                 sites: sites.first().map_or(0, |sites| sites.to_string().parse().unwrap_or(0)),
                 timeout: None,
             }),
+            "publish" => self.ask(command, |words, _| {
+                let mut words = words.into_iter().map(|word| word.0);
+                let mut next = || words.next().unwrap_or_default();
+                let message = Box::new(ChannelMessage {
+                    channel: next(),
+                    text: next(),
+                });
+                Operation::Publish { message }
+            }),
+            "heard" => {
+                let name = args.next_pos().unwrap_or_default().to_string();
+                let node = self.node(Some(&name))?;
+                let heard = self.there()?.take_heard(node);
+                let lines = heard.iter().map(|(channel, text)| {
+                    format!("{name}: hears {} of {}\n", text.escape_ascii(), channel.escape_ascii())
+                });
+                Ok(match heard.is_empty() {
+                    true => format!("{name}: hears nothing\n"),
+                    false => lines.collect(),
+                })
+            }
             "fill" => self.fill(command),
             "advance" => {
                 let time = args.next_pos().ok_or("a time is missing")?.parse()?;

@@ -134,6 +134,7 @@ impl Record {
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::Wait { .. }
+            | Operation::Publish { .. }
             | Operation::First(_) => {
                 return None;
             }

@@ -53,6 +53,8 @@ pub struct World<S: Session> {
     awake: Vec<usize>,
     pub(crate) judge: Judge,
     messages: Option<MessageLog>,
+    /// The messages to channels that nodes' clients could hear: the node, the channel and the message.
+    heard: Vec<(NodeId, Bytes, Bytes)>,
     /// For slow partitions: the time that work takes, in percent of the usual.
     slow_partitions: BTreeMap<u16, u64>,
 }
@@ -211,6 +213,7 @@ impl<S: Session> World<S> {
             awake: Vec::new(),
             judge,
             messages: None,
+            heard: Vec::new(),
             slow_partitions: BTreeMap::new(),
             options,
         };

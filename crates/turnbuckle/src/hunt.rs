@@ -120,6 +120,11 @@ const PLANTED: &[Planted] = &[
         "a client that waits for sites counts those that have refused its question",
     ),
     planted(
+        "messages_overtake",
+        &["causalspartanx", "cops", "gentlerain"],
+        "a message to a channel is heard when it arrives, before what its publisher had written",
+    ),
+    planted(
         "forgets_what_did_not_fit",
         &["eventual"],
         "records that did not fit on a full disk count as written to the log, and their writes are acknowledged",

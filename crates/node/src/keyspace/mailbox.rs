@@ -1,4 +1,4 @@
-//! Answers that come after the call that asked: each event loop has a mailbox for them.
+//! What comes for an event loop from other threads: each loop has mailboxes for it.
 use crate::{shared::lock, survey::SurveyOutcome};
 use std::sync::{
     Mutex,
@@ -6,17 +6,17 @@ use std::sync::{
 };
 use turnbuckle_core::{Outcome, Protocol, RequestId};
 
-/// Answers that wait for a loop. The loop looks after each turn and mostly finds nothing. So a flag says without the lock whether there are
-/// any.
-pub(super) struct Mailbox<P: Protocol> {
-    waiting: Mutex<Vec<Delivery<P>>>,
+/// What waits for a loop, such as answers. The loop looks after each turn and mostly finds nothing. So a flag says without the lock whether there is
+/// anything.
+pub(super) struct Mailbox<T> {
+    waiting: Mutex<Vec<T>>,
     is_full: AtomicBool,
     /// Whether the loop is about to look: then it need not be woken.
     is_attended: AtomicBool,
 }
 
-impl<P: Protocol> Mailbox<P> {
-    pub fn new() -> Mailbox<P> {
+impl<T> Mailbox<T> {
+    pub fn new() -> Mailbox<T> {
         Mailbox {
             waiting: Mutex::default(),
             is_full: AtomicBool::new(false),
@@ -29,8 +29,8 @@ impl<P: Protocol> Mailbox<P> {
         self.is_attended.store(true, SeqCst);
     }
 
-    /// Puts an answer in. Returns whether the loop has to be woken.
-    pub fn put(&self, delivery: Delivery<P>) -> bool {
+    /// Puts something in. Returns whether the loop has to be woken.
+    pub fn put(&self, delivery: T) -> bool {
         let mut waiting = lock(&self.waiting);
         waiting.push(delivery);
         // Both here and in `take` the flag of this thread is stored before the flag of the other one is loaded: so at least one thread sees
@@ -39,8 +39,8 @@ impl<P: Protocol> Mailbox<P> {
         waiting.len() == 1 && !self.is_attended.load(SeqCst)
     }
 
-    /// Moves the waiting answers into `into`.
-    pub fn take(&self, into: &mut Vec<Delivery<P>>) {
+    /// Moves what waits into `into`.
+    pub fn take(&self, into: &mut Vec<T>) {
         self.is_attended.store(false, SeqCst);
         if self.is_full.load(SeqCst) {
             let mut waiting = lock(&self.waiting);

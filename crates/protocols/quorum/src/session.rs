@@ -321,6 +321,7 @@ impl<B: Backend> Dials<B> {
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::Wait { .. }
+            | Operation::Publish { .. }
             | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));

@@ -24,6 +24,7 @@ const BUGS_OF_NODES: &[&str] = &[
     "forgets_what_did_not_fit",
     "keeps_truncated_entries",
     "marks_overtake",
+    "messages_overtake",
     "meta_before_the_rest",
     "opens_with_a_new_clock",
     "outputs_swapped",

@@ -87,8 +87,10 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
 /// The lines that `CLIENT LIST [TYPE type | ID id ..]` asks for. A line begins with `id=7 `.
 enum Filter {
     All,
-    /// No client is of this type: all clients are normal ones.
+    /// No client is of this type.
     None,
+    /// The clients that listen to channels, or all others.
+    Listening(bool),
     Beginning(Vec<String>),
 }
 
@@ -107,9 +109,12 @@ impl Filter {
         if call.len() == 4 && call.arguments.is(2, "TYPE") {
             let is = |name: &&str| call.arguments.is(3, name);
             if is(&"NORMAL") {
-                return Ok(Filter::All);
+                return Ok(Filter::Listening(false));
             }
-            if ["MASTER", "REPLICA", "SLAVE", "PUBSUB"].iter().any(is) {
+            if is(&"PUBSUB") {
+                return Ok(Filter::Listening(true));
+            }
+            if ["MASTER", "REPLICA", "SLAVE"].iter().any(is) {
                 return Ok(Filter::None);
             }
             let name: String = call.text(3).chars().take(128).collect();
@@ -122,6 +127,8 @@ impl Filter {
         match self {
             Filter::All => true,
             Filter::None => false,
+            // No text that a client chooses has a space in it.
+            Filter::Listening(wanted) => line.contains(" sub=0 psub=0 ") != *wanted,
             Filter::Beginning(ids) => ids.iter().any(|id| line.starts_with(id)),
         }
     }

@@ -70,10 +70,7 @@ const UNSUPPORTED: [(&[&str], &str); 16] = [
         "there are no HyperLogLogs; a set counts its members: SADD, SCARD",
     ),
     (&["RANDOMKEY"], "keys are not drawn at random; SCAN lists them"),
-    (
-        &["SWAPDB", "MOVE"],
-        "a command is about the keys of one keyspace",
-    ),
+    (&["SWAPDB", "MOVE"], "a command is about the keys of one keyspace"),
     (
         &[
             "EVAL",
@@ -88,15 +85,8 @@ const UNSUPPORTED: [(&[&str], &str); 16] = [
         "no keyspace has scripts; keyspaces of kind consensus have transactions: WATCH, MULTI, EXEC",
     ),
     (
-        &[
-            "PSUBSCRIBE",
-            "PUBLISH",
-            "PUBSUB",
-            "SSUBSCRIBE",
-            "SUBSCRIBE",
-            "UNSUBSCRIBE",
-        ],
-        "there are no messages, only keys",
+        &["SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"],
+        "channels are not sharded; SUBSCRIBE and PUBLISH",
     ),
     (&["MONITOR"], "no connection is shown what others send"),
     (

@@ -1,8 +1,9 @@
 //! The user of a connection, and whether its next command may begin, at a node that has users.
 //!
-//! A connection is looked up in the users when its first command comes, and again when the users were replaced. Until it authenticates it is the user
-//! `default`, if this user needs no password.
+//! A connection is looked up in the users when its first command comes, and again when the users were replaced: at its next command, or at the next
+//! message that it hears. Until it authenticates it is the user `default`, if this user needs no password.
 use super::Connection;
+use crate::channels::By;
 use crate::commands::{self, Spec};
 use crate::users::{DEFAULT_USER, Denied, PasswordHash, Refused, RefusedFor, Seat, User, UserBook, Users};
 use crate::{Arguments, Backend, TooBig, refusal::Refusal};
@@ -234,11 +235,7 @@ impl Connection {
             return Ok(());
         };
         if login.generation != login.book.generation() {
-            match login.renew() {
-                Renewed::Same => {}
-                Renewed::Changed => self.break_transaction("the rights of the user have changed"),
-                Renewed::Gone => return self.disconnect(backend),
-            }
+            self.renew(backend)?;
         }
         if spec.is_some_and(|spec| spec.is_open) || commands::is_http(arguments.at(0)) {
             return Ok(());
@@ -288,11 +285,46 @@ impl Connection {
         };
         let refusal = denied.refusal(&session.user.name);
         let key = match denied {
-            Denied::Key(place) => Some(arguments.at(place)),
+            Denied::Key(place) | Denied::Channel(place) => Some(arguments.at(place)),
             _ => None,
         };
         self.note_refused(denied.reason(), None, key, backend);
         Err(refusal)
+    }
+
+    /// Looks the user up in the users of now, if they were replaced.
+    fn renew(&mut self, backend: &mut dyn Backend) -> Result<(), Refusal> {
+        match self.login.as_mut().map(|login| login.renew()) {
+            None | Some(Renewed::Same) => {}
+            Some(Renewed::Changed) => self.break_transaction("the rights of the user have changed"),
+            Some(Renewed::Gone) => return self.disconnect(backend),
+        }
+        Ok(())
+    }
+
+    /// Whether its user may hear the messages of a channel, or of the channels that match a pattern. If there is no user any more, the connection ends.
+    pub(super) fn may_hear(&mut self, by: By, name: &[u8], backend: &mut dyn Backend) -> bool {
+        let Some(login) = &self.login else {
+            return true;
+        };
+        if login.generation != login.book.generation() {
+            // A message is no command.
+            let last_place = self.last_place.take();
+            let renewed = self.renew(backend);
+            self.last_place = last_place;
+            if renewed.is_err() {
+                return false;
+            }
+        }
+        let session = self.login.as_mut().map(|login| login.session());
+        match session {
+            None => true,
+            Some(Ok(session)) => session.user.may_hear(by, name),
+            Some(Err(_)) => {
+                self.end();
+                false
+            }
+        }
     }
 
     /// Whether its user may access a keyspace.
@@ -310,11 +342,13 @@ impl Connection {
         session.is_none_or(|session| session.user.may_access(keyspace))
     }
 
-    /// Its user was removed or disabled, or has another password. A user without a password may still authenticate as another one.
+    /// Its user was removed or disabled, or has another password. A user without a password may still authenticate as another one. A connection that
+    /// listens ends all the same: it would wait for messages that never come.
     fn disconnect(&mut self, backend: &mut dyn Backend) -> Result<(), Refusal> {
         self.note_refused(RefusedFor::NoAuth, None, None, backend);
         let session = self.login.as_mut().and_then(|login| login.session.take());
-        match session.is_some_and(|session| session.password.is_some()) {
+        let has_password = session.is_some_and(|session| session.password.is_some());
+        match has_password || self.is_listening() {
             true => self.end(),
             false => self.break_transaction("the user has to authenticate"),
         }

@@ -1,5 +1,6 @@
 //! Replies, in the order of their commands, in whatever order the answers come.
 use super::{Connection, Life};
+use crate::channels::Subscriptions;
 use crate::pace::Pace;
 use crate::shape::Style;
 use crate::slot::{ReadyReply, Slot, SlotState};
@@ -115,6 +116,7 @@ impl Connection {
         self.walk = None;
         self.state.transaction = None;
         self.state.watched = Watched::default();
+        self.state.subscriptions = Subscriptions::default();
         self.pace = Pace::new(&self.greeting.limits);
         self.held_bytes = 0;
         self.outstanding_bytes = 0;

@@ -1,7 +1,7 @@
 //! What a connection holds, and what it may hold.
 //!
 //! Everything that a client can make a connection hold counts: commands that wait or are not answered, what reads are expected to return, values that
-//! a long read has gathered, and replies. [`Connection::FREE_BYTES`] of it are the connection's own. For more, the connection asks the node
+//! a long read has gathered, names of channels, and replies and messages. [`Connection::FREE_BYTES`] of it are the connection's own. For more, the connection asks the node
 //! ([`Backend::grow_to`]), some kilobytes at a time, before it takes a command and before it writes a long reply. Once the client has taken its
 //! replies, [`Connection::release_memory`] returns what is not needed.
 use super::{Connection, Life};
@@ -38,6 +38,7 @@ impl Connection {
             + self.walk.as_ref().map_or(0, |walk| walk.held_bytes())
             + self.state.transaction.as_ref().map_or(0, Queue::held_bytes)
             + self.state.watched.held_bytes()
+            + self.state.subscriptions.held_bytes()
             + waiting
     }
 
@@ -73,6 +74,13 @@ impl Connection {
             }
             None => false,
         }
+    }
+
+    /// The same, for a command that is being executed. If there is no room, the command is executed again when there is.
+    pub(crate) fn has_room_again(&mut self, more: usize, backend: &mut dyn Backend) -> bool {
+        let has_room = self.has_room(more, backend);
+        self.again |= !has_room;
+        has_room
     }
 
     /// Learns from an answer how much reads return.

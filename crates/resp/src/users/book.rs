@@ -29,7 +29,7 @@ impl UserBook {
         })
     }
 
-    /// Replaces the users. Each connection notices at its next command.
+    /// Replaces the users. Each connection notices at its next command, or at the next message that it hears.
     pub fn replace(&self, users: Users) {
         *lock(&self.users) = Arc::new(users);
         self.generation.fetch_add(1, Ordering::Release);

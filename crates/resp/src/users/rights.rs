@@ -15,7 +15,7 @@ pub(crate) static SUBCOMMANDS: [&str; 5] = [
 ];
 
 /// The categories. A category that Redis has too has Redis's name.
-pub(crate) const CATEGORIES: [&str; 14] = [
+pub(crate) const CATEGORIES: [&str; 15] = [
     "admin",
     "all",
     "bitmap",
@@ -24,6 +24,7 @@ pub(crate) const CATEGORIES: [&str; 14] = [
     "fast",
     "hash",
     "keyspace",
+    "pubsub",
     "read",
     "set",
     "slow",
@@ -58,7 +59,7 @@ enum What {
 /// A word that is no right.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "expected the name of a command, a category (\"@{}\"), of which only \"@keyspace\" and \"@set\" need their \"@\", or \"*\" for all; \"-\" before it takes it away",
+    "expected the name of a command, a category (\"@{}\"), of which only \"@keyspace\", \"@pubsub\" and \"@set\" need their \"@\", or \"*\" for all; \"-\" before it takes it away",
     CATEGORIES.join("\", \"@")
 )]
 pub struct BadRight;
@@ -87,7 +88,7 @@ impl FromStr for Right {
         let what = match (category, one) {
             // A category of sets came later than the command, and `set` stays what it was.
             (Some(_), Some(place)) if !is_category && name == "set" => What::One(place),
-            // `keyspace`: the two give very different rights.
+            // `keyspace` and `pubsub`: the two give very different rights.
             (Some(_), Some(_)) if !is_category => return Err(BadRight),
             (Some(category), _) => What::Category(category),
             (None, Some(place)) if !is_category => What::One(place),
@@ -223,6 +224,7 @@ pub(crate) fn categories(spec: &Spec) -> Vec<&'static str> {
         ("bitmap", _) => Some("bitmap"),
         ("hash", _) => Some("hash"),
         ("set", _) => Some("set"),
+        ("pubsub", _) => Some("pubsub"),
         ("generic", _) | (_, "dbsize" | "flushdb") => Some("keyspace"),
         ("transactions", _) => Some("transaction"),
         // These tell a client library how to use the node.

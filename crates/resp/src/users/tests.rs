@@ -143,6 +143,7 @@ fn words_are_evaluated_from_left_to_right() {
         "--get",
         "acl|nonsense",
         "keyspace",
+        "pubsub",
     ] {
         assert_eq!(bad.parse::<Right>(), Err(BadRight), "{bad}");
     }
@@ -158,7 +159,7 @@ fn which_commands_name_no_keys_is_known() {
     assert_eq!(names(|spec| spec.is_open), ["auth", "hello", "quit", "reset"]);
     assert_eq!(
         names(|spec| spec.concerns == Concerns::AllKeys),
-        ["dbsize", "flushdb", "keys", "scan"]
+        ["dbsize", "flushdb", "keys", "pubsub", "scan"]
     );
     assert_eq!(
         names(|spec| spec.concerns == Concerns::Keyspace),
@@ -167,6 +168,11 @@ fn which_commands_name_no_keys_is_known() {
     assert_eq!(
         names(|spec| spec.concerns == Concerns::AllKeyspaces),
         ["flushall"]
+    );
+    assert_eq!(names(|spec| spec.concerns == Concerns::Publish), ["publish"]);
+    assert_eq!(
+        names(|spec| matches!(spec.concerns, Concerns::Channels(_))),
+        ["psubscribe", "subscribe"]
     );
     let rest = names(|spec| spec.keys.first == 0 && spec.concerns == Concerns::Nothing && !spec.is_open);
     assert_eq!(
@@ -187,6 +193,7 @@ fn which_commands_name_no_keys_is_known() {
             "module",
             "multi",
             "ping",
+            "punsubscribe",
             "readonly",
             "readwrite",
             "receipt",
@@ -195,6 +202,7 @@ fn which_commands_name_no_keys_is_known() {
             "select",
             "slowlog",
             "time",
+            "unsubscribe",
             "unwatch"
         ]
     );
@@ -208,7 +216,7 @@ fn oracle(words: &[String], command: &str) -> bool {
         let place = (0..rights::count())
             .find(|&place| name(place) == command)
             .unwrap();
-        let is_category = group != word || word != "keyspace";
+        let is_category = group != word || !matches!(word, "keyspace" | "pubsub");
         group == "*"
             || is_category && CATEGORIES.contains(&group) && is_in(group, place)
             || word == command
@@ -226,7 +234,7 @@ fn word() -> impl Strategy<Value = String> {
         .collect();
     let names = prop::sample::select(names).prop_map(String::from);
     let categories = prop::sample::select(CATEGORIES.to_vec());
-    let what = prop_oneof![3 => names, 2 => categories.clone().prop_map(|name| if matches!(name, "keyspace" | "set") { format!("@{name}") } else { name.to_owned() }), 1 => categories.prop_map(|name| format!("@{name}")), 1 => Just("*".into())];
+    let what = prop_oneof![3 => names, 2 => categories.clone().prop_map(|name| if matches!(name, "keyspace" | "pubsub" | "set") { format!("@{name}") } else { name.to_owned() }), 1 => categories.prop_map(|name| format!("@{name}")), 1 => Just("*".into())];
     (prop::sample::select(vec!["", "+", "-"]), what).prop_map(|(sign, what)| format!("{sign}{what}"))
 }
 

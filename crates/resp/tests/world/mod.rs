@@ -7,12 +7,13 @@ use std::sync::Arc;
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadFrame, BadToken, ClusterSecret, Compute, Computed, Descriptor, Edit, Elements,
-    Expiry, Failure, Hlc, Key, KeyspaceLevels, Kind, Level, Levels, Lifetime, Micros, NotComputed, Operation,
-    PutOptions, Receipt, Replication, Route, ServerId, Siblings, SiteId, Step, TokenHeader, Transactions,
-    Unmet, Vector, VersionId,
+    Expiry, Failure, Hlc, Key, KeyspaceLevels, Kind, Level, Levels, Lifetime, Message, Micros, NotComputed,
+    Operation, PutOptions, Receipt, Replication, Route, ServerId, Siblings, SiteId, Step, TokenHeader,
+    Transactions, Unmet, Vector, VersionId,
 };
 use turnbuckle_resp::{
-    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, Refused, SelectError,
+    Backend, Channels, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, Listener, Refused,
+    SelectError,
 };
 
 #[derive(Default)]
@@ -45,6 +46,10 @@ pub struct World {
     pub touched: BTreeSet<(String, Key)>,
     /// How far the monotonic clock is ahead of its beginning.
     pub passed: Micros,
+    /// Who listens to which channels.
+    pub channels: Arc<Channels>,
+    /// The messages that were sent, and were not delivered yet.
+    pub sent: VecDeque<Message>,
 }
 
 /// What a key has.
@@ -227,6 +232,23 @@ impl World {
             .and_then(|place| self.deferred.remove(place))
             .unwrap_or_else(|| panic!("no operation {tag} is deferred"));
         connection.handle_answer(tag, answered, self);
+    }
+
+    /// Delivers a message to a connection, as its event loop does. Returns whether something was to be done for the connection then.
+    pub fn deliver(&mut self, message: Message, connection: &mut Connection) -> bool {
+        let Message { channel, text } = message;
+        assert_eq!(
+            self.channels.is_heard(0, &channel),
+            !self.channels.listeners(0, &channel).is_empty()
+        );
+        let mut is_served = false;
+        for (number, ways) in self.channels.listeners(0, &channel) {
+            assert_eq!(number, connection.id());
+            for way in ways {
+                is_served |= connection.handle_message(way.as_ref(), &channel, &text, self);
+            }
+        }
+        is_served
     }
 
     fn answered(&mut self, keyspace: &str, operation: Operation) -> Answered {
@@ -433,6 +455,13 @@ impl World {
                 );
             }
             Operation::Count => return (Answer::Count(map.len() as u64), None),
+            Operation::Publish { message } => {
+                if let Some(failure) = self.failing.get(&Key(message.channel.clone())) {
+                    return (Answer::Failed(failure.clone()), None);
+                }
+                self.sent.push_back(*message);
+                return (Answer::Published, None);
+            }
             Operation::Wait { sites, .. } => return (Answer::Sites(sites.min(2)), None),
             Operation::First(_) => unreachable!("it was taken apart"),
         };
@@ -524,6 +553,17 @@ impl Backend for World {
         self.room.is_none_or(|room| bytes <= room)
     }
 
+    fn channels(&self) -> Option<&Arc<Channels>> {
+        Some(&self.channels)
+    }
+
+    fn listener(&self) -> Listener {
+        Listener {
+            event_loop: 0,
+            number: 7,
+        }
+    }
+
     fn token(&mut self, door: DoorId) -> Bytes {
         let door = &self.doors[&door];
         Self::header(&door.keyspace).seal(&Self::secret(), &door.operations.to_be_bytes())
@@ -608,6 +648,7 @@ fn keys_of_operation(operation: &Operation) -> Vec<Key> {
         Operation::ReadMany { keys, .. } | Operation::Watch { keys, .. } => keys.iter().collect(),
         Operation::Transact { transaction, .. } => transaction.keys().collect(),
         Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } => return vec![Key::from("*")],
+        Operation::Publish { message } => return vec![Key(message.channel.clone()).compact()],
         Operation::First(first) => return keys_of_operation(&first.operation),
     };
     keys.into_iter().map(Key::compact).collect()

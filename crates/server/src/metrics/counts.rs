@@ -19,6 +19,9 @@ pub(super) struct LoopCounts {
     pub(super) commands: Counter,
     pub(super) received_bytes: Counter,
     pub(super) sent_bytes: Counter,
+    /// Messages to channels that clients were sent, and those that were lost here.
+    pub(super) messages: Counter,
+    pub(super) lost_messages: Counter,
     /// Values that were read, and reads of keys without a value.
     pub(super) values_found: Counter,
     pub(super) values_missing: Counter,
@@ -47,6 +50,8 @@ impl LoopCounts {
             commands: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
+            messages: Counter::default(),
+            lost_messages: Counter::default(),
             values_found: Counter::default(),
             values_missing: Counter::default(),
             by_command: (0..commands).map(|_| CommandCounts::default()).collect(),

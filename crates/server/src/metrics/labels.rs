@@ -44,6 +44,8 @@ labels! {
         Count = "count",
         /// A client waited for sites.
         Wait = "wait",
+        /// It was a message to a channel.
+        Publish = "publish",
     }
 }
 
@@ -60,6 +62,7 @@ impl From<&Operation> for OperationKind {
             Operation::Scan { .. } => OperationKind::Scan,
             Operation::Count => OperationKind::Count,
             Operation::Wait { .. } => OperationKind::Wait,
+            Operation::Publish { .. } => OperationKind::Publish,
             Operation::First(first) => OperationKind::from(&first.operation),
         }
     }

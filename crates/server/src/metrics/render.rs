@@ -137,6 +137,18 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
         "Bytes that went to clients.",
         sum(|counts| counts.sent_bytes.value()),
     );
+    family(
+        "turnbuckle_messages_total",
+        Kind::Counter,
+        "Messages to channels that clients were sent.",
+        sum(|counts| counts.messages.value()),
+    );
+    family(
+        "turnbuckle_messages_lost_total",
+        Kind::Counter,
+        "Messages to channels that were lost at this node, because its site did not have in time what their publishers had seen, or because too many waited.",
+        sum(|counts| counts.lost_messages.value()),
+    );
 }
 
 fn client_memory(text: &mut Exposition, status: &Status) {

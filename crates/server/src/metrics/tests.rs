@@ -141,6 +141,8 @@ fn clients_come_and_go() {
     recorder.commands(5);
     recorder.received_bytes(10);
     recorder.sent_bytes(20);
+    recorder.messages(3);
+    recorder.lost_messages(1);
     let text = metrics.render(&Status::default());
     for (name, value) in [
         ("turnbuckle_connected_clients", 1.0),
@@ -149,6 +151,8 @@ fn clients_come_and_go() {
         ("turnbuckle_commands_total", 5.0),
         ("turnbuckle_client_received_bytes_total", 10.0),
         ("turnbuckle_client_sent_bytes_total", 20.0),
+        ("turnbuckle_messages_total", 3.0),
+        ("turnbuckle_messages_lost_total", 1.0),
     ] {
         assert_eq!(sample(&text, name, &[]), value, "{name}");
     }

@@ -8,7 +8,7 @@ use super::{
     socket::Socket,
 };
 use crate::tls::HANDSHAKE_TIME;
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use std::{
     cell::{Cell, RefCell},
     io::{ErrorKind, IoSlice},
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
-use turnbuckle_core::{Answered, Micros};
+use turnbuckle_core::{Answered, Message, Micros};
 use turnbuckle_resp::{Connection, Traffic};
 
 /// While a connection may not be read from, how often it checks whether it may again.
@@ -251,6 +251,21 @@ impl Client {
             event_loop.line_up(self);
         } else if !self.input.borrow().is_empty() || connection.is_waiting() {
             self.changed.notify_one();
+        }
+    }
+
+    /// Delivers a message to a channel, once for each way in which the client listens to it.
+    pub fn hear(&self, event_loop: &EventLoop, message: &Message, ways: &[Option<Bytes>]) {
+        let mut backend = LoopBackend::new(event_loop, self);
+        let mut connection = self.connection.borrow_mut();
+        let mut is_served = false;
+        for pattern in ways {
+            let (channel, text) = (&message.channel, &message.text);
+            is_served |= connection.handle_message(pattern.as_ref(), channel, text, &mut backend);
+        }
+        drop(connection);
+        if is_served {
+            event_loop.touch(self);
         }
     }
 

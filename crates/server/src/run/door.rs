@@ -4,7 +4,10 @@ use bytes::Bytes;
 use turnbuckle_core::{
     Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Transactions, Vector, Wanted,
 };
-use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, Refused, SelectError, Traffic};
+use std::sync::Arc;
+use turnbuckle_resp::{
+    Backend, Channels, ClusterNode, InfoSection, Keyspace, Listener, Refused, SelectError, Traffic,
+};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
 const TAG_BITS: u32 = 40;
@@ -92,6 +95,17 @@ impl Backend for LoopBackend<'_> {
 
     fn note_refused(&mut self, refused: &Refused<'_>) {
         self.event_loop.host.note_refused(refused);
+    }
+
+    fn channels(&self) -> Option<&Arc<Channels>> {
+        Some(&self.event_loop.host.channels)
+    }
+
+    fn listener(&self) -> Listener {
+        Listener {
+            event_loop: self.event_loop.index,
+            number: self.slot as u64,
+        }
     }
 
     fn monotonic_time(&self) -> Micros {

@@ -58,6 +58,8 @@ pub(super) struct EventLoop {
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
     /// Operations that are under way, for the metrics.
     started: RefCell<BTreeMap<u64, Started>>,
+    /// How many messages to channels the gateway had lost when it was last asked.
+    lost_messages: Cell<u64>,
     /// The place of the command that is being executed.
     pub command: Cell<usize>,
     /// The levels of each keyspace, with the defaults for operations that name none.
@@ -104,6 +106,8 @@ impl EventLoop {
         for add in &host.keyspaces {
             add(&mut gateway);
         }
+        let channels = Arc::clone(&host.channels);
+        gateway.listen(Arc::new(move |channel| channels.is_heard(index, channel)));
         let levels = gateway.keyspaces().map(|keyspace| keyspace.levels).collect();
         let transactions = gateway.keyspaces().map(|keyspace| keyspace.transactions);
         let transactions = transactions.collect();
@@ -123,6 +127,7 @@ impl EventLoop {
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),
+            lost_messages: Cell::new(0),
             command: Cell::new(0),
             buffers: RefCell::default(),
             now: Cell::new(now),
@@ -323,7 +328,27 @@ impl EventLoop {
             .borrow_mut()
             .collect(now, &mut self.answers.borrow_mut());
         self.distribute();
+        self.spread();
         self.flush();
+    }
+
+    /// Hands messages to the clients that listen to their channels.
+    fn spread(&self) {
+        let mut heard = Vec::new();
+        self.gateway.borrow_mut().take_heard(&mut heard);
+        for publication in heard {
+            let message = &publication.message;
+            for (slot, ways) in self.host.channels.listeners(self.index, &message.channel) {
+                let client = self.clients.borrow().get(slot as usize).cloned().flatten();
+                if let Some(client) = client {
+                    client.hear(self, message, &ways);
+                    self.recorder.borrow_mut().messages(ways.len());
+                }
+            }
+        }
+        let lost = self.gateway.borrow().lost_messages();
+        let before = self.lost_messages.replace(lost);
+        self.recorder.borrow_mut().lost_messages(lost - before);
     }
 
     /// Lets sessions whose timers are due go on. They first get the answers that have arrived meanwhile. What they ask is committed with this turn.

@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId, Wish};
 use turnbuckle_log::DirectoryDisk;
 use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Planted};
-use turnbuckle_resp::{Limits, Refused, UserBook};
+use turnbuckle_resp::{Channels, Limits, Refused, UserBook};
 use turnbuckle_served::AddToGateway;
 
 /// What all threads of a node share.
@@ -66,6 +66,8 @@ pub(crate) struct Host {
     pub workers_stopping: AtomicBool,
     pub client_ids: AtomicU64,
     pub client_memory: Arc<ClientMemory>,
+    /// Which clients listen to which channels.
+    pub channels: Arc<Channels>,
     pub strangers: StrangerCounts,
     /// The users, if the node has a file of them.
     pub users: Option<Arc<UserBook>>,
@@ -197,6 +199,7 @@ impl Host {
             stopping: AtomicBool::new(false),
             workers_stopping: AtomicBool::new(false),
             client_ids: AtomicU64::new(0),
+            channels: Arc::default(),
             strangers: StrangerCounts::default(),
             users,
             audit: Audit::new(&entry.name),

@@ -14,6 +14,8 @@ pub enum Excuse {
     NodeAway,
     /// A power loss may have taken what is missing.
     PowerLoss,
+    /// A node of the site was started again since. What is stable at a site is found out anew then, so that other sessions see less for a while.
+    Restart,
     /// Only a write whose outcome is unknown explains it, or it shows such a write, whose version is unknown.
     UnknownOutcome,
 }
@@ -26,6 +28,7 @@ impl Excuse {
             Excuse::Clock => "clock out of bound",
             Excuse::NodeAway => "node away",
             Excuse::PowerLoss => "power loss",
+            Excuse::Restart => "node restarted",
             Excuse::UnknownOutcome => "write of unknown outcome",
         }
     }

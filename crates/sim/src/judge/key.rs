@@ -3,7 +3,7 @@ use super::floor::{Floor, Floors, Witness};
 use crate::OperationId;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{Micros, Rank, ServerId};
+use turnbuckle_core::{Micros, Rank, ServerId, SiteId};
 
 /// What an answer shows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub(super) struct OfKey {
     pub forgotten: Floors,
     /// Floors for all replicas, from clients that have waited until all sites had what they had seen.
     pub waited: Floors,
+    /// Floors for the replicas of each site, from messages that its clients have heard.
+    pub heard: BTreeMap<SiteId, Floors>,
 }
 
 /// A write of unknown outcome that may be why nothing is shown.

@@ -81,7 +81,7 @@ impl Judge {
                 Some((session, true)) => self.shown_before(of_key, seen, session, false),
                 _ => Need::default(),
             },
-            forgotten: self.everywhere_before(&of_key.forgotten, seen),
+            forgotten: self.forgotten_before(of_key, seen),
             waited: self.waited_before(of_key, seen),
             claim,
             claimed_at,
@@ -145,27 +145,35 @@ impl Judge {
         !self.losses.is_empty() && at.is_none_or(|&at| at >= seen.invoked) && self.is_lost(&seen.key, version)
     }
 
-    /// What all sites were said to have.
+    /// What all sites were said to have, or this one.
     fn waited_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
-        let mut need = self.everywhere_before(&of_key.waited, seen);
-        // It may be lost where it was stamped, and then taken back.
-        if let Some(floor) = need.firm.filter(|floor| self.is_excused(of_key, seen, floor.version)) {
-            need.firm = None;
-            need.excuse(floor, Excuse::PowerLoss);
+        let mut need = Need::default();
+        let heard = of_key.heard.get(&seen.server.site);
+        let floors = [Some(&of_key.waited), heard].into_iter().flatten();
+        let all = floors.flat_map(Floors::iter);
+        let started = self.started.get(&seen.server.site);
+        for raised in all.filter(|raised| seen.follows(raised)) {
+            if self.is_gone(seen, raised.at) || self.is_excused(of_key, seen, raised.floor.version) {
+                need.excuse(raised.floor, Excuse::PowerLoss);
+            } else if started.is_some_and(|&started| started >= raised.at) {
+                need.excuse(raised.floor, Excuse::Restart);
+            } else {
+                need.firm = need.firm.max(Some(raised.floor));
+            }
         }
         need
     }
 
-    /// What binds all replicas. One that lost power may have lost what it had before, unless it had synced it.
-    fn everywhere_before(&self, floors: &Floors, seen: &Seen) -> Need {
+    /// Whether the replica may have lost what it had at this time. One that lost power may have, unless it had synced it.
+    fn is_gone(&self, seen: &Seen, at: Micros) -> bool {
+        let mut losses = self.losses.get(&seen.server).into_iter().flatten();
+        losses.any(|loss| loss.at >= at && loss.kept_until < at)
+    }
+
+    fn forgotten_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
         let mut need = Need::default();
-        let losses = self.losses.get(&seen.server);
-        let is_gone = |at: Micros| {
-            let mut losses = losses.into_iter().flatten();
-            losses.any(|loss| loss.at >= at && loss.kept_until < at)
-        };
-        for raised in floors.iter().filter(|raised| seen.follows(raised)) {
-            if !is_gone(raised.at) {
+        for raised in of_key.forgotten.iter().filter(|raised| seen.follows(raised)) {
+            if !self.is_gone(seen, raised.at) {
                 need.firm = Some(raised.floor);
                 break;
             }
@@ -277,7 +285,7 @@ impl Needs {
             let server = seen.server;
             wrong(
                 Rule::WaitedFor,
-                format!("operation {id}: all sites were said to have {floor} of {key}, and now replica {server} shows {shows}"),
+                format!("operation {id}: the site was said to have {floor} of {key}, and now replica {server} shows {shows}"),
             );
             None
         });

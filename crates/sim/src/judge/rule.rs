@@ -10,7 +10,7 @@ pub enum Rule {
     NothingUndone,
     /// A replica showed a version that is older than a delete that a site had forgotten.
     ForgottenIsShown,
-    /// A replica showed an older version than all sites were said to have.
+    /// A replica showed an older version than its site was said to have.
     WaitedFor,
     /// A value was read that was never written, or that has two versions.
     RealValues,

@@ -106,6 +106,7 @@ impl<S: Session> World<S> {
             return;
         }
         self.log(node, || "starts".into());
+        self.judge.started(self.placement.site_of(node), self.time);
         if let Some(lost_at) = &mut self.machines[place].lost_at {
             *lost_at = self.time;
         }

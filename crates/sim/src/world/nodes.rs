@@ -1,9 +1,11 @@
 //! The events of a node: what the server's loops and threads do.
 use super::{Event, LOOK_EVERY, end_of};
 use crate::{Loss, Rule, World, machine::Process};
-use turnbuckle_core::{Micros, Session};
+use bytes::Bytes;
+use std::sync::Arc;
+use turnbuckle_core::{Message as ChannelMessage, Micros, Session};
 use turnbuckle_log::LogError;
-use turnbuckle_node::{Durability, NodeId, SyncWish};
+use turnbuckle_node::{Durability, NodeId, Publication, SyncWish};
 
 impl<S: Session> World<S> {
     pub(super) fn lives(&self, node: usize, life: u64) -> bool {
@@ -75,9 +77,34 @@ impl<S: Session> World<S> {
         let committed = process.node.commit(now);
         let mut answers = Vec::new();
         process.gateway.collect(now, &mut answers);
+        let mut heard = Vec::new();
+        process.gateway.take_heard(&mut heard);
         self.take_answers(answers);
+        self.hear(node, &heard);
         self.look_after(node);
         self.after_log(node, committed);
+    }
+
+    /// Clients of a node hear messages.
+    fn hear(&mut self, node: usize, heard: &[Arc<Publication>]) {
+        let node = NodeId(node as u16);
+        let site = self.placement.site_of(node);
+        for publication in heard {
+            let ChannelMessage { channel, text } = &publication.message;
+            self.note(channel);
+            self.note(text);
+            self.judge.heard(site, text);
+            self.heard.push((node, channel.clone(), text.clone()));
+        }
+    }
+
+    /// The messages that clients of a node have heard, each with its channel, since the last call.
+    pub fn take_heard(&mut self, node: NodeId) -> Vec<(Bytes, Bytes)> {
+        let heard = std::mem::take(&mut self.heard);
+        let (of_node, others) = heard.into_iter().partition(|(of, ..)| *of == node);
+        self.heard = others;
+        let of_node: Vec<_> = of_node;
+        of_node.into_iter().map(|(_, channel, text)| (channel, text)).collect()
     }
 
     /// If the log can never be written again, the process ends.

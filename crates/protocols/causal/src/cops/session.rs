@@ -232,6 +232,7 @@ impl CopsSession {
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::Wait { .. }
+            | Operation::Publish { .. }
             | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 return cx.fail(tag, Failure::Unsupported(why.into()));

@@ -251,6 +251,7 @@ impl<R: Rules> Session for TimedSession<R> {
             | Operation::Scan { .. }
             | Operation::Count
             | Operation::Wait { .. }
+            | Operation::Publish { .. }
             | Operation::First(_) => {
                 let why = "only the gateway carries this out";
                 cx.fail(tag, Failure::Unsupported(why.into()));
