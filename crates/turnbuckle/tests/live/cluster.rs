@@ -395,6 +395,11 @@ impl Client {
         commands.iter().map(|_| self.read()).collect()
     }
 
+    /// Sends a command, and does not wait for its answer.
+    pub fn send(&mut self, command: &[&[u8]]) {
+        self.0.send(&[command.to_vec()]).expect("a command is sent");
+    }
+
     /// The next answer.
     pub fn read(&mut self) -> Value {
         self.try_read().expect("an answer, and the connection stays")

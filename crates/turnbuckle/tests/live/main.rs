@@ -13,6 +13,7 @@ mod full_disk;
 mod jumped_clock;
 mod keyspaces;
 mod members;
+mod messages;
 mod redis_crate;
 mod refuses_to_start;
 mod tls;
