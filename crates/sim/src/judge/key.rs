@@ -155,12 +155,6 @@ impl OfKey {
         from.any(|(version, _)| self.is_gone(*version, now))
     }
 
-    /// Whether a version is a value that some clock may have seen expired.
-    fn has_expired(&self, version: Rank) -> bool {
-        let until = self.until.get(&version).copied().flatten();
-        until.is_some_and(|until| until <= self.clocks)
-    }
-
     /// Whether readers at this time see no value of a version, which is a delete or expires at some time.
     fn is_gone(&self, version: Rank, now: Micros) -> bool {
         let until = self.until.get(&version).copied().flatten();
@@ -211,13 +205,13 @@ impl OfKey {
             (Shown::Nothing { .. }, Some(floor)) if !self.may_be_deleted() => {
                 self.delete_from(floor).map(Floor::at_least)
             }
-            // At least a delete of that value.
+            // At least a delete of that value, unless its expiry was changed and it may have expired. All changes are older than such a delete.
             (Shown::Nothing { .. }, Some(floor))
-                if self.values.contains_key(&floor.version)
-                    && !self.has_expired(floor.version)
-                    && self.open_retimes.is_empty() =>
+                if self.values.contains_key(&floor.version) && self.open_retimes.is_empty() =>
             {
-                Some(Floor::above(floor.version))
+                let gone = self.delete_from(floor);
+                let expired = gone.filter(|gone| gone.base == floor.version.base);
+                Some(expired.map_or(Floor::above(floor.version), Floor::at_least))
             }
             (Shown::Nothing { .. }, floor) => floor,
             (Shown::ValueBelow(_), _) => None,

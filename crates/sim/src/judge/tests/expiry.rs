@@ -1,5 +1,5 @@
 use super::*;
-use turnbuckle_core::{Expiry, PutOptions};
+use turnbuckle_core::{Expiry, PutOptions, Retimes};
 
 /// Values may expire, and honest clocks are right.
 fn court() -> Court {
@@ -243,4 +243,52 @@ fn a_snapshot_shows_no_value_that_expired_before_one_that_it_shows_as_expired() 
     assert_eq!(broken(&[None, Some("2")], false), []);
     assert_eq!(broken(&[None, None], false), []);
     assert_eq!(broken(&[Some("1"), None], true), [], "y may have been deleted");
+}
+
+/// A client changes until when `x` is shown. Returns the version.
+fn retimes(court: &mut Court, client: usize, value: Rank, until: Micros) -> Rank {
+    let options = PutOptions {
+        expiry: Some(Expiry::At(until)),
+        retimes: Some(Retimes::Any),
+        ..PutOptions::default()
+    };
+    let id = court.ask(client, 0, delete("x").with(options));
+    let version = Rank {
+        base: value.base,
+        ..stamped(court.now)
+    };
+    court.tell_until(id, Answer::Written { existed: true }, Some(version), Some(until));
+    version
+}
+
+/// A client has seen a value, and then nothing. A delete that was never answered can be the reason, or that another client has let the value expire. A third client
+/// has not heard of that, and changes the expiry, too.
+#[test]
+fn a_value_may_come_back_by_a_later_change_of_its_expiry_and_not_without_one() {
+    let broken = |expires: bool, sees: fn(&mut Court, (Rank, Rank), Micros)| {
+        let mut court = court_of_sessions();
+        let (value, until) = court.puts_for(Micros(60_000_000), None);
+        court.ask(2, 0, delete("x"));
+        court.gets_until(1, Some("1"), Some(value), Some(until));
+        if expires {
+            retimes(&mut court, 3, value, Micros(1));
+        }
+        court.gets_many(1, 1, &["x"], &[None]);
+        let change = retimes(&mut court, 4, value, until);
+        sees(&mut court, (value, change), until);
+        court.broken()
+    };
+    // The answer does not tell whether it shows the change.
+    let sees_value = |court: &mut Court, _, _| court.gets_many(1, 1, &["x"], &[Some("1")]);
+    assert_eq!(broken(true, sees_value), []);
+    assert_eq!(broken(false, sees_value), [Rule::NothingUndone]);
+    let sees_change = |court: &mut Court, (_, change): (Rank, Rank), until| {
+        court.gets_until(1, Some("1"), Some(change), Some(until));
+    };
+    assert_eq!(broken(true, sees_change), []);
+    let sees_first = |court: &mut Court, (value, _): (Rank, Rank), until| {
+        court.gets_until(1, Some("1"), Some(value), Some(until));
+    };
+    assert_eq!(broken(true, sees_first), [Rule::NothingUndone]);
+    assert_eq!(broken(false, sees_first), [Rule::NothingUndone]);
 }
