@@ -135,8 +135,8 @@ pub trait Protocol: Sized + Send + 'static {
     fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: &Forgotten) {}
 
     /// A peer at another site has sent again the versions that this replica lost, as far as the peer still has them. Others are gone there, because
-    /// newer versions have replaced them, and those newer ones may not be here yet. `returned` tells how new they may be: its cut has the newest such
-    /// delete of each site. If this replica lost everything, `named` has what the peer keeps beside its versions.
+    /// newer versions have replaced them, and those newer ones may not be here yet. `returned` tells how new they may be: they were stamped up to its
+    /// `replaced`, and its cut has the newest such delete of each site. If this replica lost everything, `named` has what the peer keeps beside its versions.
     fn on_returned(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _returned: &Recovered) {}
 
     /// The cut that this replica covers: for each site, everything that the site stamped up to this time is in the store (or was, until something
@@ -392,6 +392,9 @@ pub struct Recovered {
     /// In a full copy: the versions have the effects of all entries up to this one, and perhaps of later ones. `None` if rows are missing at the copy's
     /// source, and if nothing was copied.
     pub applied: Option<Applied>,
+    /// If a peer has sent back what was lost here: a time that is not before anything that had been stamped and had come to the peer by then. What has
+    /// replaced versions there was stamped up to this time.
+    pub replaced: Hlc,
     /// Whether rows are missing here, and it is not known which: the cut is empty. What `named` speaks of was here once, and clients may have seen
     /// it.
     pub lacks_rows: bool,

@@ -256,6 +256,9 @@ pub struct ReturnedFrame {
     /// If everything was asked for: what the sender's protocol keeps beside its versions, or a part of that.
     #[prost(message, repeated, tag = "4")]
     pub named: Vec<NamedRecord>,
+    /// In the last frame: the sender's clock. What has replaced versions there was stamped up to this time.
+    #[prost(fixed64, tag = "5")]
+    pub clock: u64,
 }
 
 /// The frame of a full copy in front of its rows.

@@ -90,6 +90,7 @@ impl<P: Protocol> Lane<P> {
             named: self.beside.named().clone(),
             journal: Journal::default(),
             applied: None,
+            replaced: Hlc::ZERO,
             lacks_rows: self.is_blank(),
         }
     }

@@ -79,7 +79,7 @@ impl<P: Protocol> Lane<P> {
         if frame.end {
             let cut = cut_from_frames(&frame.withheld)?;
             topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
-            stream.arrive_end(cut)?;
+            stream.arrive_end(cut, Hlc(frame.clock))?;
         }
         self.drain(now, replica);
         Ok(())
@@ -147,7 +147,10 @@ impl<P: Protocol> Lane<P> {
         let newest = match item {
             Item::Entry { entry, .. } | Item::Returned(entry) => entry::newest(&entry.version),
             Item::Mark(message) => message.newest(),
-            Item::ReturnedEnd(returned) => returned.cut.iter().map(|&(_, at)| at).max().unwrap_or_default(),
+            Item::ReturnedEnd(returned) => {
+                let deletes = returned.cut.iter().map(|&(_, at)| at).max();
+                deletes.unwrap_or_default().max(returned.replaced)
+            }
             Item::Reached(_) => Hlc::ZERO,
         };
         if newest > horizon {

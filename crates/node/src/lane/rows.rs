@@ -184,15 +184,17 @@ impl<P: Protocol> Lane<P> {
             Purpose::Copy => StreamBody::CopyRows(frame),
             Purpose::Return(_) => {
                 let CopyRowsFrame { entries, end, named } = frame;
-                let withheld = match end {
-                    true => cut_to_frames(&rows_out.withheld),
-                    false => Vec::new(),
+                let (withheld, clock) = match end {
+                    // The rows are those of an earlier checkpoint. Nothing in them is stamped later than the clock now.
+                    true => (cut_to_frames(&rows_out.withheld), self.replica.clock().0),
+                    false => (Vec::new(), 0),
                 };
                 StreamBody::Returned(ReturnedFrame {
                     entries,
                     end,
                     withheld,
                     named,
+                    clock,
                 })
             }
         };

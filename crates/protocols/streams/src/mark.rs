@@ -13,6 +13,8 @@ pub struct Mark {
     pub deletes: Said,
     /// The wall time at the sender when it promised was at least this.
     pub wall: Micros,
+    /// The sender has lost versions that no peer could send back, because others had replaced them there. Those were stamped up to this time.
+    pub replaced: Hlc,
 }
 
 /// The encoding of a [`Mark`], also as a part of a message.
@@ -30,6 +32,8 @@ pub struct MarkRecord {
     forgotten: u64,
     #[prost(fixed64, tag = "6")]
     birth: u64,
+    #[prost(fixed64, tag = "7")]
+    replaced: u64,
 }
 
 impl From<Mark> for MarkRecord {
@@ -41,6 +45,7 @@ impl From<Mark> for MarkRecord {
             forgotten: mark.deletes.forgotten.0,
             birth: mark.deletes.birth,
             wall_us: mark.wall.0,
+            replaced: mark.replaced.0,
         }
     }
 }
@@ -57,6 +62,7 @@ impl MarkRecord {
                 forgotten: Hlc(self.forgotten),
             },
             wall: Micros(self.wall_us),
+            replaced: Hlc(self.replaced),
         }
     }
 }
@@ -76,7 +82,7 @@ impl Record for MarkRecord {
     fn newest(&self) -> Hlc {
         let mark = self.mark();
         let promised = mark.promise.max(mark.settled).max(mark.deletes.newest());
-        promised.max(Hlc::from_wall(mark.wall))
+        promised.max(Hlc::from_wall(mark.wall)).max(mark.replaced)
     }
 }
 
@@ -110,6 +116,7 @@ mod tests {
                 forgotten: Hlc(3 << 12),
             },
             wall: Micros(7),
+            replaced: Hlc(2 << 12),
         };
         let mut bytes = BytesMut::new();
         mark.encode(&mut bytes);

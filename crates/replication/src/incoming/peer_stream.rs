@@ -192,15 +192,17 @@ impl<E, M> PeerStream<E, M> {
         add_named(&mut self.returned_named, named)
     }
 
-    /// The peer has sent back everything but what deletes up to the times of `cut` have replaced.
+    /// The peer has sent back everything but what others have replaced there: versions that were stamped up to `replaced`, among them deletes up to the
+    /// times of `cut`.
     ///
     /// # Errors
     /// If the source is further ahead than any source goes.
-    pub fn arrive_end(&mut self, cut: Vec<(ReplicaId, Hlc)>) -> Result<(), BadFrame> {
+    pub fn arrive_end(&mut self, cut: Vec<(ReplicaId, Hlc)>, replaced: Hlc) -> Result<(), BadFrame> {
         let named = std::mem::take(&mut self.returned_named);
         let returned = Recovered {
             cut,
             named,
+            replaced,
             ..Recovered::default()
         };
         self.pending.push(Item::ReturnedEnd(returned), 0)

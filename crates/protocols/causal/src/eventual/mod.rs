@@ -22,7 +22,8 @@
 //! **Freshness.** Every [`EventualConfig::heartbeat`] a replica *marks* its stream: everything that it has stamped up to the mark's promise is in
 //! front of the mark, and the wall clock showed at least the time in the mark. A replica that has handled the marks of all other sites can prove how
 //! old its answers may be: its receipts say so. The claim takes the wall-clock interval of both ends into account. It does not rest on the
-//! timestamps, which may run ahead of the clock after a restart.
+//! timestamps, which may run ahead of the clock after a restart. A site that has lost versions, and cannot get them back because another site
+//! has replaced them, says so in its marks. Until a replica has what may have replaced them, no mark proves more ([`turnbuckle_streams::Marks`]).
 //!
 //! **`bounded(t)`.** A read at this level waits until the marks prove that the answer reflects every write that was acknowledged more than t before
 //! the read began. If that takes longer than [`EventualConfig::patience`], the read is refused, and is told what could be proven. While a site cannot be

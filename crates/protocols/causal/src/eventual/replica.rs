@@ -225,6 +225,10 @@ impl Protocol for Eventual {
         self.marks.copied(copied);
     }
 
+    fn on_returned(&mut self, cx: &mut Context<'_, Eventual>, _: ServerId, returned: &Recovered) {
+        self.marks.returned(cx, returned);
+    }
+
     fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         self.marks.cut()
     }

@@ -151,10 +151,10 @@ impl Host {
                         format!("{:.2}", rates.sent_bytes / 1024.0),
                     ),
                     line("expired_keys", status.expired_keys_removed_total.to_string()),
-                    // Nothing is evicted, and there are no channels.
+                    // Nothing is evicted.
                     line("evicted_keys", "0".into()),
-                    line("pubsub_channels", "0".into()),
-                    line("pubsub_patterns", "0".into()),
+                    line("pubsub_channels", self.channels.names().len().to_string()),
+                    line("pubsub_patterns", self.channels.count_patterns().to_string()),
                 ],
             },
             InfoSection {
