@@ -116,9 +116,9 @@ impl<S> Door<S> {
         }
     }
 
-    /// The site from which its session sees the servers, if that is not this one.
-    fn seen_from(&self) -> Option<SiteId> {
-        self.probe.as_ref().and_then(Probe::seen_from)
+    /// The only site of which its session sees servers. `None`: it sees all of them.
+    pub fn seen_from(&self) -> Option<SiteId> {
+        self.probe.as_ref().and_then(|probe| probe.stays.then_some(probe.site))
     }
 
     /// Later operations wait for this one.
@@ -439,7 +439,7 @@ impl<S: Session> Doors<S> {
         };
         if let Some(probe) = &door.probe {
             let is_answered = !matches!(answer, Answer::Failed(_));
-            let is_there = is_answered && receipt.is_some_and(|receipt| probe.counts(receipt.server.site));
+            let is_there = is_answered && receipt.is_some_and(|receipt| !probe.stays || receipt.server.site == probe.site);
             if door.finish(tag) {
                 let is_there = is_there || self.keyspace.planted().counts_silent_sites;
                 self.probed.push((door_number, is_there));

@@ -20,7 +20,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
-use turnbuckle_core::{Now, Session, SessionId, Timers};
+use turnbuckle_core::{Now, Protocol, Session, SessionId, Timers};
 use turnbuckle_node::Publication;
 
 /// The most bytes of messages that wait for one loop and keyspace. While there are more, new messages are lost.
@@ -81,7 +81,8 @@ impl<S: Session> Doors<S> {
             let id = self.random_session();
             let topology = self.keyspace.topology().clone();
             let mut session = S::open(self.keyspace.protocol(), self.home, topology, id);
-            let probe = Probe::new(self.home, partition, Asker::Message(number));
+            let stays = S::Protocol::DESCRIPTOR.confirms_sites;
+            let probe = Probe::new(self.home, partition, Asker::Message(number), stays);
             let opened = session.resume(publication.seen.clone()).ok();
             match opened.and_then(|()| self.doors.insert(Door::of(id, session, Some(probe)))) {
                 Some(probe) => probes.push(probe),

@@ -10,9 +10,10 @@
 //!                               probe of cat, partition 0   ----x
 //! ```
 //!
-//! A probe for a wait never goes to another site than its own. If it is answered from elsewhere all the same, the answer does not count.
+//! A probe never goes to another site than its own, as other sessions do while a node is away. If it is answered from elsewhere all the same, the answer does not count.
 //!
-//! A message to a channel waits for probes of this site (`messages.rs`).
+//! A message to a channel waits for probes of this site (`messages.rs`). If the protocol has no replica that speaks for a site, as where a leader elsewhere may have
+//! to answer, any answer counts for a message.
 use crate::{
     doors::{Door, Doors},
     gateway::Answers,
@@ -29,6 +30,8 @@ pub(crate) struct Probe {
     pub site: SiteId,
     partition: u16,
     asker: Asker,
+    /// Whether only its site may answer.
+    pub stays: bool,
     /// How often it has asked.
     asked: u64,
 }
@@ -43,24 +46,16 @@ pub(crate) enum Asker {
 }
 
 impl Probe {
-    pub fn new(site: SiteId, partition: u16, asker: Asker) -> Probe {
+    pub fn new(site: SiteId, partition: u16, asker: Asker, stays: bool) -> Probe {
         Probe {
             site,
             partition,
             asker,
+            stays,
             asked: 0,
         }
     }
 
-    /// The site from which its session sees the servers, if that is not this one.
-    pub fn seen_from(&self) -> Option<SiteId> {
-        matches!(self.asker, Asker::Wait(..)).then_some(self.site)
-    }
-
-    /// Whether an answer of this site counts. A client that hears a message asks where the probe has asked.
-    pub fn counts(&self, site: SiteId) -> bool {
-        site == self.site || matches!(self.asker, Asker::Message(_))
-    }
 }
 
 /// An operation that waits for sites.
@@ -114,7 +109,7 @@ impl<S: Session> Doors<S> {
             let number = self.random_session();
             let mut session = S::open(self.keyspace.protocol(), site, topology.clone(), number);
             let resumed = session.resume(state.clone()).map_err(|why| why.to_string());
-            let probe = Probe::new(site, partition, Asker::Wait(door_number, tag));
+            let probe = Probe::new(site, partition, Asker::Wait(door_number, tag), true);
             let opened = resumed.and_then(|()| {
                 let number = self.doors.insert(Door::of(number, session, Some(probe)));
                 number.ok_or_else(|| "too many clients wait for sites".to_string())
@@ -146,10 +141,11 @@ impl<S: Session> Doors<S> {
         let Some(probe) = &mut door.probe else {
             return;
         };
-        let (tag, at) = (probe.asked, probe.seen_from());
+        let tag = probe.asked;
         probe.asked += 1;
         let key = self.probe_keys[usize::from(probe.partition)].clone();
         door.open.push_back((tag, false));
+        let at = door.seen_from();
         let mut steps = std::mem::take(&mut self.steps);
         let mut cx = self.shared_state.context(now, at, &mut steps);
         door.session

@@ -25,7 +25,7 @@ impl<S: Session> SharedState<S> {
         }
     }
 
-    /// The context of a session: what it sees, and how it acts. `seen_from`: the session sees the servers as if it were at this site, and none of other sites.
+    /// The context of a session: what it sees, and how it acts. `seen_from`: the session sees only the servers of this site, as if it were there.
     pub fn context<'a>(
         &'a mut self,
         now: Now,
@@ -56,7 +56,7 @@ impl<S: Session> SharedState<S> {
 /// The servers that can be asked, and the round trips to their nodes.
 struct Servers<P: Protocol> {
     keyspace: Arc<Keyspace<P>>,
-    /// The site from which they are seen, if that is not the site of this node.
+    /// The only site whose servers are seen. `None`: all are.
     seen_from: Option<SiteId>,
     /// The smoothed round trip to each node.
     round_trips: BTreeMap<NodeId, Micros>,
