@@ -120,11 +120,14 @@ impl Descriptor {
                 options.find_map(|options| self.refusal_of_options(keyspace, conditional, options))
             }
             Operation::Count | Operation::Scan { .. } if self.replication == Replication::Majority => {
-                let why = "no replica of this keyspace has every key, so its keys cannot be listed or counted";
+                let why =
+                    "no replica of this keyspace has every key, so its keys cannot be listed or counted";
                 Some(Failure::Unsupported(why.into()))
             }
             Operation::Wait { .. } if !self.confirms_sites => Some(match self.replication {
-                Replication::Streams => refused(keyspace, "does not remember what a client has written", WAIT),
+                Replication::Streams => {
+                    refused(keyspace, "does not remember what a client has written", WAIT)
+                }
                 Replication::Majority | Replication::Consensus => Failure::Unsupported(format!(
                     "the keyspace '{keyspace}' answers a write when enough replicas have it; no other site is to be waited for"
                 )),

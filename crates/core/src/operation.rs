@@ -101,9 +101,10 @@ impl Operation {
             None => self,
             Some(Wanted::Level(level)) => self.at(level),
             Some(Wanted::First(chain)) => match self {
-                whole @ (Operation::Scan { .. } | Operation::Count | Operation::Wait { .. } | Operation::Publish { .. }) => {
-                    whole
-                },
+                whole @ (Operation::Scan { .. }
+                | Operation::Count
+                | Operation::Wait { .. }
+                | Operation::Publish { .. }) => whole,
                 operation => Operation::First(Box::new(FirstOf { operation, chain })),
             },
         }

@@ -259,7 +259,11 @@ impl<'a> View<'a> {
 
     fn contributions<T>(&self, now: Hlc, of: impl FnOnce(Contributions<'_>) -> T) -> T {
         let elements = |&(replica, at, share): &(ReplicaId, Hlc, &'a Share)| {
-            (replica, at, share.elements.as_deref().unwrap_or(Contribution::NOTHING))
+            (
+                replica,
+                at,
+                share.elements.as_deref().unwrap_or(Contribution::NOTHING),
+            )
         };
         let shares: Vec<_> = self.shares.iter().map(elements).collect();
         of(Contributions {

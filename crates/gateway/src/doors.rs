@@ -17,9 +17,9 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Conditional, DoorId, Failure, Key, KeyspaceLevels, Message, Micros, Now, Operation, Outcome,
-    Protocol, Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers,
-    TokenHeader, Transactions, Vector, Wanted,
+    Answer, BadToken, Conditional, DoorId, Failure, Key, KeyspaceLevels, Message, Micros, Now, Operation,
+    Outcome, Protocol, Receipt, Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId,
+    Timers, TokenHeader, Transactions, Vector, Wanted,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Publication, Survey, Surveyed, first_cursor_of};
 
@@ -118,7 +118,9 @@ impl<S> Door<S> {
 
     /// The only site of which its session sees servers. `None`: it sees all of them.
     pub fn seen_from(&self) -> Option<SiteId> {
-        self.probe.as_ref().and_then(|probe| probe.stays.then_some(probe.site))
+        self.probe
+            .as_ref()
+            .and_then(|probe| probe.stays.then_some(probe.site))
     }
 
     /// Later operations wait for this one.
@@ -345,7 +347,13 @@ impl<S: Session> Doors<S> {
         self.answer(door_number, tag, Answer::Failed(failure), None, answers);
     }
 
-    pub(crate) fn perform(&mut self, now: Now, door: u64, steps: &mut Vec<SessionStep<S>>, answers: &mut Answers) {
+    pub(crate) fn perform(
+        &mut self,
+        now: Now,
+        door: u64,
+        steps: &mut Vec<SessionStep<S>>,
+        answers: &mut Answers,
+    ) {
         for step in steps.drain(..) {
             match step {
                 SessionStep::Answer { tag, answer, receipt } => {
@@ -439,7 +447,8 @@ impl<S: Session> Doors<S> {
         };
         if let Some(probe) = &door.probe {
             let is_answered = !matches!(answer, Answer::Failed(_));
-            let is_there = is_answered && receipt.is_some_and(|receipt| !probe.stays || receipt.server.site == probe.site);
+            let is_there = is_answered
+                && receipt.is_some_and(|receipt| !probe.stays || receipt.server.site == probe.site);
             if door.finish(tag) {
                 let is_there = is_there || self.keyspace.planted().counts_silent_sites;
                 self.probed.push((door_number, is_there));
@@ -760,7 +769,9 @@ impl<S: Session> AnyDoors for Doors<S> {
             self.probe_again.next(),
             self.messages.ends.next(),
         ];
-        let next = [self.timers.next(), self.limits.next()].into_iter().chain(of_waits);
+        let next = [self.timers.next(), self.limits.next()]
+            .into_iter()
+            .chain(of_waits);
         next.flatten().min()
     }
 

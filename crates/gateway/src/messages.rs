@@ -98,9 +98,7 @@ impl<S: Session> Doors<S> {
         messages.next_number += 1;
         messages.bytes += publication.bytes();
         messages.queues.entry(publisher).or_default().push_back(number);
-        messages
-            .ends
-            .set(number, now.monotonic + self.options.deadline);
+        messages.ends.set(number, now.monotonic + self.options.deadline);
         let missing = probes.len();
         let waiting = Waiting {
             publication,
@@ -143,9 +141,20 @@ impl<S: Session> Doors<S> {
 
     /// Hands out the messages of a publisher that may be heard, up to the first that may not.
     fn hear(&mut self, publisher: SessionId) {
-        let next = |messages: &Messages| messages.queues.get(&publisher).and_then(|queue| queue.front()).copied();
+        let next = |messages: &Messages| {
+            messages
+                .queues
+                .get(&publisher)
+                .and_then(|queue| queue.front())
+                .copied()
+        };
         while let Some(number) = next(&self.messages) {
-            if self.messages.waiting.get(&number).is_some_and(|waiting| waiting.missing > 0) {
+            if self
+                .messages
+                .waiting
+                .get(&number)
+                .is_some_and(|waiting| waiting.missing > 0)
+            {
                 return;
             }
             if let Some(queue) = self.messages.queues.get_mut(&publisher) {

@@ -55,7 +55,6 @@ impl Probe {
             asked: 0,
         }
     }
-
 }
 
 /// An operation that waits for sites.
@@ -105,7 +104,9 @@ impl<S: Session> Doors<S> {
             return self.answer(door_number, tag, Answer::Sites(0), None, answers);
         }
         let all = others.into_iter();
-        for (site, partition) in all.flat_map(|(site, at)| at.into_iter().map(move |partition| (site, partition))) {
+        for (site, partition) in
+            all.flat_map(|(site, at)| at.into_iter().map(move |partition| (site, partition)))
+        {
             let number = self.random_session();
             let mut session = S::open(self.keyspace.protocol(), site, topology.clone(), number);
             let resumed = session.resume(state.clone()).map_err(|why| why.to_string());

@@ -213,6 +213,8 @@ struct Seen {
     has_siblings: bool,
     /// Whether its replica has decided by what it shows, as the receipt says.
     is_decided_at_site: bool,
+    /// Whether it may be as of an earlier moment: it is a part of a snapshot.
+    is_of_snapshot: bool,
 }
 
 /// An answer that is judged once the version of its value is known.
@@ -625,6 +627,7 @@ impl Judge {
             is_answer: true,
             has_siblings: receipt.siblings,
             is_decided_at_site: receipt.decided_at_site,
+            is_of_snapshot: matches!(record.operation, Operation::ReadMany { .. }),
         }
     }
 

@@ -28,8 +28,8 @@ use std::{
     str::FromStr,
 };
 use turnbuckle_core::{
-    Answer, Condition, Expiry, Key, Level, Levels, Message as ChannelMessage, Micros, Operation, Proof, PutOptions, Retimes, Session,
-    SiteId, Topology, Vector, VersionId, Wanted,
+    Answer, Condition, Expiry, Key, Level, Levels, Message as ChannelMessage, Micros, Operation, Proof,
+    PutOptions, Retimes, Session, SiteId, Topology, Vector, VersionId, Wanted,
 };
 use turnbuckle_document::number as within;
 use turnbuckle_node::NodeId;

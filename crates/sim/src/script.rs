@@ -4,8 +4,9 @@ use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
     Answer, Basis, Compute, Computed, Condition, Edit, Elements, Expiry, Failure, Freshness, Given, Hidden,
-    Hlc, Key, Kind, Lifetime, Message as ChannelMessage, Micros, Operation, Proof, Protocol, PutOptions, ReplicaId, ReplicaSet, Retimes,
-    Session, Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted, Wish,
+    Hlc, Key, Kind, Lifetime, Message as ChannelMessage, Micros, Operation, Proof, Protocol, PutOptions,
+    ReplicaId, ReplicaSet, Retimes, Session, Settings, SiteId, Step, Transaction, Vector, VersionId, Wanted,
+    Wish,
 };
 use turnbuckle_node::NodeId;
 
@@ -903,7 +904,9 @@ impl<S: Session> Runner for Script<S> {
             }),
             "count" => self.ask(command, |_, _| Operation::Count),
             "wait" => self.ask(command, |sites, _| Operation::Wait {
-                sites: sites.first().map_or(0, |sites| sites.to_string().parse().unwrap_or(0)),
+                sites: sites
+                    .first()
+                    .map_or(0, |sites| sites.to_string().parse().unwrap_or(0)),
                 timeout: None,
             }),
             "publish" => self.ask(command, |words, _| {
@@ -920,7 +923,11 @@ impl<S: Session> Runner for Script<S> {
                 let node = self.node(Some(&name))?;
                 let heard = self.there()?.take_heard(node);
                 let lines = heard.iter().map(|(channel, text)| {
-                    format!("{name}: hears {} of {}\n", text.escape_ascii(), channel.escape_ascii())
+                    format!(
+                        "{name}: hears {} of {}\n",
+                        text.escape_ascii(),
+                        channel.escape_ascii()
+                    )
                 });
                 Ok(match heard.is_empty() {
                     true => format!("{name}: hears nothing\n"),

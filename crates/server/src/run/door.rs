@@ -1,10 +1,10 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
+use std::sync::Arc;
 use turnbuckle_core::{
     Answered, BadToken, DoorId, Failure, Key, Micros, Operation, SiteId, Transactions, Vector, Wanted,
 };
-use std::sync::Arc;
 use turnbuckle_resp::{
     Backend, Channels, ClusterNode, InfoSection, Keyspace, Listener, Refused, SelectError, Traffic,
 };

@@ -16,6 +16,8 @@ pub enum Excuse {
     PowerLoss,
     /// A node of the site was started again since. What is stable at a site is found out anew then, so that other sessions see less for a while.
     Restart,
+    /// It is a snapshot of the site at which what is missing was written. Snapshots of other sessions may be as of a moment before.
+    Snapshot,
     /// Only a write whose outcome is unknown explains it, or it shows such a write, whose version is unknown.
     UnknownOutcome,
 }
@@ -29,6 +31,7 @@ impl Excuse {
             Excuse::NodeAway => "node away",
             Excuse::PowerLoss => "power loss",
             Excuse::Restart => "node restarted",
+            Excuse::Snapshot => "snapshot of an earlier moment",
             Excuse::UnknownOutcome => "write of unknown outcome",
         }
     }

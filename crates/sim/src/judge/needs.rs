@@ -155,6 +155,8 @@ impl Judge {
         for raised in all.filter(|raised| seen.follows(raised)) {
             if self.is_gone(seen, raised.at) || self.is_excused(of_key, seen, raised.floor.version) {
                 need.excuse(raised.floor, Excuse::PowerLoss);
+            } else if seen.is_of_snapshot && raised.floor.version.id.replica == seen.server.replica() {
+                need.excuse(raised.floor, Excuse::Snapshot);
             } else if started.is_some_and(|&started| started >= raised.at) {
                 need.excuse(raised.floor, Excuse::Restart);
             } else {
@@ -234,7 +236,13 @@ impl Judge {
 impl Needs {
     /// Whether the answer itself, without its receipt, has to meet a floor.
     pub fn has_answer_needs(&self) -> bool {
-        let needs = [self.witness, self.session, self.forgotten, self.waited, self.decided];
+        let needs = [
+            self.witness,
+            self.session,
+            self.forgotten,
+            self.waited,
+            self.decided,
+        ];
         needs.into_iter().any(|need| !need.is_none())
     }
 

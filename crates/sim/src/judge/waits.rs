@@ -8,6 +8,9 @@
 //!
 //! Once a node of the site was started again, it is not known for a while what is stable there, and sessions that have seen nothing are shown less. That is excused.
 //!
+//! A snapshot is as of what is stable at the site, and what was written there is not at once. So a snapshot of another session may lack the newest of it for a moment. That is
+//! excused, too.
+//!
 //! Where a partition has several members at a site, one of them has answered for it. So nothing follows there.
 use super::{Floors, Judge, Raised, Witness, key::OfKey};
 use crate::{OperationId, Record};
@@ -39,8 +42,9 @@ impl Seen {
     /// The highest floor of a key.
     fn of(&self, of_key: &OfKey) -> Option<Raised> {
         let floors = of_key.floors.get(&Witness::Session(self.client, self.session))?;
-        let is_before =
-            |raised: &&Raised| raised.number <= self.before || raised.client == self.client && raised.id < self.id;
+        let is_before = |raised: &&Raised| {
+            raised.number <= self.before || raised.client == self.client && raised.id < self.id
+        };
         floors.iter().find(is_before).copied()
     }
 }

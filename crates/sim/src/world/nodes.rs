@@ -104,7 +104,10 @@ impl<S: Session> World<S> {
         let (of_node, others) = heard.into_iter().partition(|(of, ..)| *of == node);
         self.heard = others;
         let of_node: Vec<_> = of_node;
-        of_node.into_iter().map(|(_, channel, text)| (channel, text)).collect()
+        of_node
+            .into_iter()
+            .map(|(_, channel, text)| (channel, text))
+            .collect()
     }
 
     /// If the log can never be written again, the process ends.

@@ -34,10 +34,16 @@ fn who_is_woken_by_a_message_finds_what_it_is_about() {
         for key in ["one", "two", "three"] {
             assert_eq!(words(&mut writer, &format!("SET {key} {number}")), "OK");
         }
-        assert_eq!(words(&mut writer, &format!("PUBLISH orders {number}")), "Integer(0)");
+        assert_eq!(
+            words(&mut writer, &format!("PUBLISH orders {number}")),
+            "Integer(0)"
+        );
         for (listener, reader) in listeners.iter_mut().zip(&mut readers) {
             let message = text(&listener.read());
-            assert!(message.contains("orders") && message.contains(&number.to_string()), "{message}");
+            assert!(
+                message.contains("orders") && message.contains(&number.to_string()),
+                "{message}"
+            );
             for key in ["one", "two", "three"] {
                 let found = words(reader, &format!("GET {key}"));
                 assert_eq!(found, number.to_string(), "{key} behind {message}");
