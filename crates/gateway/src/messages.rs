@@ -23,7 +23,7 @@ use std::{
 use turnbuckle_core::{Now, Protocol, Session, SessionId, Timers};
 use turnbuckle_node::Publication;
 
-/// The most bytes of messages that wait for one loop and keyspace. While there are more, new messages are lost.
+/// The most bytes of messages that wait for one loop and keyspace, with their probes. While there are more, new messages are lost.
 const MAX_BYTES: usize = 16 << 20;
 
 /// Says whether a client of this loop listens to a channel.
@@ -50,6 +50,7 @@ pub(crate) struct Messages {
 
 struct Waiting {
     publication: Arc<Publication>,
+    bytes: usize,
     /// How many probes are not answered.
     missing: usize,
     /// The doors of its probes, also of those that are done.
@@ -67,7 +68,10 @@ impl<S: Session> Doors<S> {
         if publication.seen.is_empty() && !self.messages.queues.contains_key(&publisher) {
             return self.messages.heard.push(publication);
         }
-        if self.messages.bytes + publication.bytes() > MAX_BYTES {
+        let partitions = usize::from(self.keyspace.topology().partitions());
+        let probe_bytes = size_of::<Door<S>>() + publication.seen.len();
+        let bytes = publication.bytes() + partitions * probe_bytes;
+        if self.messages.bytes + bytes > MAX_BYTES {
             self.messages.lost += 1;
             return;
         }
@@ -96,12 +100,13 @@ impl<S: Session> Doors<S> {
         }
         let messages = &mut self.messages;
         messages.next_number += 1;
-        messages.bytes += publication.bytes();
+        messages.bytes += bytes;
         messages.queues.entry(publisher).or_default().push_back(number);
         messages.ends.set(number, now.monotonic + self.options.deadline);
         let missing = probes.len();
         let waiting = Waiting {
             publication,
+            bytes,
             missing,
             probes: probes.clone(),
         };
@@ -170,7 +175,7 @@ impl<S: Session> Doors<S> {
     fn forget_message(&mut self, number: u64) -> Option<Waiting> {
         let waiting = self.messages.waiting.remove(&number)?;
         self.messages.ends.cancel(number);
-        self.messages.bytes -= waiting.publication.bytes();
+        self.messages.bytes -= waiting.bytes;
         waiting.probes.iter().for_each(|&probe| self.forget(probe));
         Some(waiting)
     }

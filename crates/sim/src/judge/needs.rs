@@ -251,13 +251,13 @@ impl Needs {
         !self.claim.is_none()
     }
 
-    /// The highest floor that has no excuse.
+    /// The highest floor that has no excuse. What follows from it is written into traces, too. So what was waited for is left out: if that is wrong, the checker must not
+    /// be told of a version that no answer has named.
     pub fn highest(&self) -> Option<Floor> {
         let firm = [
             self.witness.firm,
             self.session.firm,
             self.forgotten.firm,
-            self.waited.firm,
             self.claim.firm,
             self.decided.firm,
         ];
