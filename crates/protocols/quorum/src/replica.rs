@@ -444,7 +444,8 @@ impl<C: Conflicts> Protocol for Quorum<C> {
     }
 
     /// A peer knows an earlier life of this replica. If the directory is still being filled, it was lost, and what it acknowledged with it.
-    fn on_returned(&mut self, cx: &mut Cx<'_, C>, _: ServerId, _: &Recovered) {
+    fn on_returned(&mut self, cx: &mut Cx<'_, C>, _: ServerId, returned: &Recovered) {
+        self.marks.returned(cx, returned);
         if self.marks.deletes.is_filling() && !self.was_lost {
             self.was_lost = true;
             cx.put_named(LOST, Bytes::new());

@@ -1,13 +1,16 @@
 //! What protocols share whose replicas send every write to each other by durable streams.
 //!
 //! - [`Marks`]: up to which time a replica has everything that its peers have stamped.
+//! - [`Replaced`]: what was lost, and cannot be sent back because something newer has replaced it.
 //! - [`Deletes`]: which deletes may be forgotten, and whether a data directory is an old copy.
 mod deletes;
 mod mark;
 mod marks;
+mod replaced;
 pub use deletes::{Deletes, Said};
 pub use mark::{Mark, MarkRecord};
 pub use marks::Marks;
+pub use replaced::Replaced;
 
 /// The bugs that can be planted here. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

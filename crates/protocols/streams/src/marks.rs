@@ -1,6 +1,5 @@
 //! How far a replica is with the streams of its peers.
-use crate::{Deletes, Mark, Planted, Said};
-use bytes::{Buf, Bytes};
+use crate::{Deletes, Mark, Planted, Replaced, Said};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Bounded, Context, Hlc, Micros, Protocol, Recovered, ReplicaId, ServerId, Topology};
 
@@ -8,43 +7,19 @@ use turnbuckle_core::{Bounded, Context, Hlc, Micros, Protocol, Recovered, Replic
 ///
 /// At regular intervals, each replica sends a [`Mark`] behind everything that it has stamped so far: a promise that all its later stamps are above this time.
 /// When the mark arrives at a peer, everything that the sender stamped up to its promise has arrived there.
-///
-/// # What was lost and replaced
-///
-/// There is one exception. The sender may have lost a version with its directory, or in a power loss. Of its peers one may have had the version, and have replaced
-/// it by a newer one. Then nobody can send the version back, and a third site that never had it gets the newer one instead, from the site that stamped that.
-///
-/// ```text
-///   site a                         site b                          site c
-///      | x=1                          | x=1                           | x=1
-///      |                              | <~~~~~~~~~~~~~~~~ x=2 @17 ~~~ | acknowledged
-///      | <~~ mark: up to 19 ~~~~~~~~~ |                               |
-///      |     (slow) <~~~ x=3 @20 ~~~~ | x=3 replaces x=2              x  directory lost
-///      |                              | ~~ returned: clock 21 ~~~~~~> | (x=2 is not among it)
-///      | <~~~~~~~~~~~~ mark: up to 30, replaced 21 ~~~~~~~~~~~~~~~~~~ |
-///      | still x=1: this answer does not reflect x=2, which was acknowledged at 17
-/// ```
-///
-/// So each mark tells up to which time versions were stamped that have replaced what the sender has lost. Until a replica has everything that any peer
-/// stamped up to then, no mark proves more of its freshness.
 pub struct Marks {
     me: ReplicaId,
     /// For each other replica, what its marks have promised. Everything that it stamped up to `promise` is in the store, or was superseded.
     theirs: BTreeMap<ReplicaId, Mark>,
     /// Everything that was stamped here up to this time is in the store.
     own: Hlc,
-    /// Versions were lost here that no peer could send back, because others had replaced them there. Those were stamped up to this time.
-    replaced: Hlc,
-    /// The same, of this replica and of all that it has heard of.
-    replaced_anywhere: Hlc,
+    /// What was lost here or elsewhere, and replaced.
+    replaced: Replaced,
     /// Which deletes may be forgotten.
     pub deletes: Deletes,
     forgets_early: bool,
     waits_for_one_site: bool,
 }
-
-/// The name under which [`Marks::replaced`] is written down.
-const REPLACED: &str = "replaced";
 
 impl Marks {
     /// The state as it was left before a restart.
@@ -61,17 +36,12 @@ impl Marks {
             wall: Micros(0),
             replaced: Hlc::ZERO,
         };
-        // This code wrote it. It is true also if rows are missing.
-        let replaced = recovered.named.get(REPLACED).cloned();
-        let replaced = replaced.and_then(|mut bytes| bytes.try_get_u64().ok());
-        let replaced = Hlc(replaced.unwrap_or_default());
         let others = topology.others_of(me).iter();
         Marks {
             me: me.replica(),
             theirs: others.map(|replica| (replica, recovered_mark(replica))).collect(),
             own: until(me.replica()),
-            replaced,
-            replaced_anywhere: replaced,
+            replaced: Replaced::open(recovered),
             deletes: Deletes::open(me, topology, recovered, planted),
             forgets_early: planted.forgets_deletes_early,
             waits_for_one_site: planted.waits_for_one_site,
@@ -91,7 +61,7 @@ impl Marks {
             settled: cx.settled_promise(),
             deletes: self.deletes.said(cx),
             wall: cx.now.wall.earliest,
-            replaced: self.replaced,
+            replaced: self.replaced.said(),
         }
     }
 
@@ -103,9 +73,9 @@ impl Marks {
         };
         known.promise = known.promise.max(mark.promise);
         known.settled = known.settled.max(mark.settled);
-        self.replaced_anywhere = self.replaced_anywhere.max(mark.replaced);
-        // While peers may still send something back, it is not known yet what has replaced the rest.
-        if cx.proves() && self.has_what_replaced() {
+        self.replaced.heard(mark.replaced);
+        let promises = self.theirs.values().map(|mark| mark.promise);
+        if self.replaced.lets_prove(cx, promises) {
             self.prove(from, mark.wall);
         }
         self.deletes.heard(cx, from, mark.deletes);
@@ -118,22 +88,9 @@ impl Marks {
         }
     }
 
-    /// Whether everything is here that has replaced what this replica or another one has lost.
-    fn has_what_replaced(&self) -> bool {
-        let mut promises = self.theirs.values().map(|mark| mark.promise);
-        promises.all(|promise| promise >= self.replaced_anywhere)
-    }
-
-    /// A peer has sent back what this replica lost, but nothing that others had replaced there: see [`Protocol::on_returned`]. That is written down in the
-    /// same record as what came back.
+    /// A peer has sent back what this replica lost: see [`Replaced::returned`].
     pub fn returned<P: Protocol>(&mut self, cx: &mut Context<'_, P>, returned: &Recovered) {
-        // The next promises here, and then those of the peers, are above it.
-        cx.observe(returned.replaced);
-        if returned.replaced > self.replaced {
-            self.replaced = returned.replaced;
-            self.replaced_anywhere = self.replaced_anywhere.max(self.replaced);
-            cx.put_named(REPLACED, Bytes::copy_from_slice(&self.replaced.0.to_be_bytes()));
-        }
+        self.replaced.returned(cx, returned);
     }
 
     /// Everything that a peer stamped up to this time is here.

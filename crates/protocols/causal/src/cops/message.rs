@@ -112,6 +112,8 @@ pub struct Heartbeat {
     pub visible: Vector,
     /// What is visible at the sender after any restart, and which deletes are forgotten there.
     pub deletes: Said,
+    /// What has replaced versions that the sender has lost was stamped up to this time ([`turnbuckle_streams::Replaced`]).
+    pub replaced: Hlc,
 }
 
 /// What the partitions of a site have found out together ([`super::recovery`]).
@@ -316,7 +318,8 @@ impl Wire for Message {
         match self {
             Message::Heartbeat(beat) => {
                 out.byte(0).number(beat.promise.0).number(beat.settled.0);
-                out.number(beat.wall.0).vector(&beat.visible).said(beat.deletes)
+                out.number(beat.wall.0).vector(&beat.visible);
+                out.said(beat.deletes).number(beat.replaced.0)
             }
             Message::DepCheck(key, id) => out.byte(1).bytes(key.as_ref()).id(Some(*id)),
             Message::Visible(id) => out.byte(2).id(Some(*id)),
@@ -334,6 +337,7 @@ impl Wire for Message {
                 wall: from.micros()?,
                 visible: from.vector()?,
                 deletes: from.said()?,
+                replaced: from.hlc()?,
             }),
             1 => Message::DepCheck(from.key()?, take_id(&mut from)?),
             2 => Message::Visible(take_id(&mut from)?),
@@ -354,7 +358,8 @@ impl Wire for Message {
         match self {
             Message::Heartbeat(beat) => {
                 let clocks = beat.promise.max(beat.settled).max(Hlc::from_wall(beat.wall));
-                clocks.max(beat.visible.newest()).max(beat.deletes.newest())
+                let others = beat.visible.newest().max(beat.deletes.newest());
+                clocks.max(others).max(beat.replaced)
             }
             Message::DepCheck(_, id) | Message::Visible(id) => id.at,
             Message::HowFar(found) => found.arrived.max(found.safe),
@@ -527,6 +532,7 @@ mod tests {
                 shown: Hlc(4 << 12),
                 forgotten: Hlc(3 << 12),
             },
+            replaced: Hlc(2 << 12),
         });
         assert_eq!(heartbeat.newest(), Hlc(8 << 12));
         for message in [

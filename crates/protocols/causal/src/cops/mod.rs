@@ -22,7 +22,8 @@
 //!
 //! **Watermarks.** For each site, a server knows a time up to which everything that the site stamped is visible here. That time is below the oldest
 //! version that waits, and at most that of the last mark ([`Heartbeat`]). Marks tell it to the peers. What is below the minimum of all sites'
-//! watermarks is *never-depend*: no version needs to name it.
+//! watermarks is *never-depend*: no version needs to name it. A mark also tells the wall time, and what is visible up to its promise
+//! proves freshness up to that wall time, unless something was lost and replaced meanwhile ([`turnbuckle_streams::Replaced`]).
 //!
 //! ```text
 //!   for each origin o:   everywhere[o] <= visible[o] <= vv[o] = last mark of o  <=  what o's stream has brought

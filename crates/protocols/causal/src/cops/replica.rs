@@ -20,7 +20,7 @@ use turnbuckle_core::{
     Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Spans, Topology, Vector,
     Version, Vitals,
 };
-use turnbuckle_streams::Deletes;
+use turnbuckle_streams::{Deletes, Replaced};
 
 /// The configuration of a COPS keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,7 @@ pub struct Cops {
     everywhere: Vector,
     own_settled: Hlc,
     deletes: Deletes,
+    replaced: Replaced,
     caught_up: CatchUp,
     recovery: Recovery,
     /// Whether a full copy is being put in place.
@@ -279,6 +280,7 @@ impl Protocol for Cops {
             own_settled: Hlc::ZERO,
             caught_up: CatchUp::new(!config.bugs.answers_above_what_it_has, others(), config.patience),
             deletes,
+            replaced: Replaced::open(recovered),
             recovery: Recovery::new(topology.partitions()),
             is_placing: false,
             spans: vec![Spans::default(); usize::from(sites)],
@@ -380,6 +382,7 @@ impl Protocol for Cops {
         peer.settled = peer.settled.max(beat.settled);
         peer.last = (beat.promise, beat.wall);
         self.deletes.heard(cx, from.replica(), beat.deletes);
+        self.replaced.heard(beat.replaced);
         self.caught_up.heard(from.replica(), &beat.visible);
         self.vv.raise(from.replica(), beat.promise);
         if self.unsure.at(from.replica()) == Hlc::LATEST {
@@ -485,6 +488,10 @@ impl Protocol for Cops {
 
     fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
         self.deletes.resumed(cx, from.replica(), forgotten);
+    }
+
+    fn on_returned(&mut self, cx: &mut Cx<'_>, _: ServerId, returned: &Recovered) {
+        self.replaced.returned(cx, returned);
     }
 
     fn settled(&self) -> Hlc {

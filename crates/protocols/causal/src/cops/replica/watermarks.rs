@@ -27,7 +27,10 @@ impl Cops {
             if self.visible.raise(replica, until) {
                 self.watermark_rose(cx, replica);
             }
-            if let Some(peer) = self.peers.get_mut(&replica) {
+        }
+        let shown = self.peers.keys().map(|&replica| self.visible.at(replica));
+        if self.replaced.lets_prove(cx, shown) {
+            for (&replica, peer) in &mut self.peers {
                 peer.prove(self.visible.at(replica));
             }
         }
@@ -64,6 +67,7 @@ impl Cops {
             wall: cx.now.wall.earliest,
             visible: self.visible.clone(),
             deletes: self.deletes.said(cx),
+            replaced: self.replaced.said(),
         };
         cx.mark(cx.others(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
