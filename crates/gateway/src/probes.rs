@@ -6,9 +6,11 @@
 //!
 //! ```text
 //!   Wait { sites: 1 } at ant:   probe of bee, partition 0   ----read----> bee/0       reads that fail are asked again
-//!                               probe of bee, partition 1   ----read----> bee/1       all of bee have answered: 1 site
+//!                               probe of bee, partition 1   ----read----> bee/1       all of ant and of bee have answered: 1 other site
 //!                               probe of cat, partition 0   ----x
 //! ```
+//!
+//! The client's own site is asked, too: while a node of it is away, another site may have taken the writes. What is counted is the sites that have everything, beside one.
 //!
 //! A probe never goes to another site than its own, as other sessions do while a node is away. If it is answered from elsewhere all the same, the answer does not count.
 //!
@@ -59,11 +61,11 @@ impl Probe {
 
 /// An operation that waits for sites.
 pub(crate) struct Waiting {
-    /// How many sites are enough.
+    /// How many sites are enough, beside one.
     wanted: u16,
-    /// How many have everything.
+    /// How many have everything, this one included.
     reached: u16,
-    /// Of the others, how many partitions have not answered.
+    /// Of each site, how many partitions have not answered.
     missing: BTreeMap<SiteId, usize>,
     /// The doors of its probes, also of those that are done.
     probes: Vec<u64>,
@@ -92,18 +94,18 @@ impl<S: Session> Doors<S> {
             let replicas = |partition: &u16| topology.replicas_of(*partition).iter().any(here);
             (0..topology.partitions()).filter(replicas).collect::<Vec<u16>>()
         };
-        let others = topology.sites().filter(|&site| site != self.home);
-        let others: Vec<(SiteId, Vec<u16>)> = others.map(|site| (site, partitions_at(site))).collect();
+        let all = topology.sites().map(|site| (site, partitions_at(site)));
+        let all: Vec<(SiteId, Vec<u16>)> = all.filter(|(_, at)| !at.is_empty()).collect();
         let mut waiting = Waiting {
-            wanted: sites.min(others.len() as u16),
+            wanted: sites.min(all.len().saturating_sub(1) as u16),
             reached: 0,
-            missing: others.iter().map(|(site, at)| (*site, at.len())).collect(),
+            missing: all.iter().map(|(site, at)| (*site, at.len())).collect(),
             probes: Vec::new(),
         };
         if waiting.wanted == 0 {
             return self.answer(door_number, tag, Answer::Sites(0), None, answers);
         }
-        let all = others.into_iter();
+        let all = all.into_iter();
         for (site, partition) in
             all.flat_map(|(site, at)| at.into_iter().map(move |partition| (site, partition)))
         {
@@ -180,7 +182,7 @@ impl<S: Session> Doors<S> {
             return;
         }
         waiting.reached += 1;
-        if waiting.reached >= waiting.wanted {
+        if waiting.reached > waiting.wanted {
             self.end_wait(now, asker, answers);
         }
     }
@@ -193,12 +195,12 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Ends the probes of an operation. Returns how many sites have everything; `None` if it does not wait any more.
+    /// Ends the probes of an operation. Returns how many sites have everything, beside one; `None` if it does not wait any more.
     pub(crate) fn forget_wait(&mut self, asker: (u64, u64)) -> Option<u16> {
         let waiting = self.waits.remove(&asker)?;
         self.wait_ends.cancel(asker);
         waiting.probes.into_iter().for_each(|probe| self.forget(probe));
-        Some(waiting.reached)
+        Some(waiting.reached.saturating_sub(1))
     }
 }
 

@@ -64,7 +64,11 @@ impl Replaced {
     }
 
     /// Whether marks prove something here. `theirs` is, of each other replica, the time up to which everything that it stamped is here.
-    pub fn lets_prove<P: Protocol>(&self, cx: &Context<'_, P>, mut theirs: impl Iterator<Item = Hlc>) -> bool {
+    pub fn lets_prove<P: Protocol>(
+        &self,
+        cx: &Context<'_, P>,
+        mut theirs: impl Iterator<Item = Hlc>,
+    ) -> bool {
         // While peers may still send something back, it is not known yet what has replaced the rest.
         cx.proves() && theirs.all(|until| until >= self.anywhere)
     }
