@@ -10,7 +10,8 @@
 //!                               probe of cat, partition 0   ----x
 //! ```
 //!
-//! The client's own site is asked, too: while a node of it is away, another site may have taken the writes. What is counted is the sites that have everything, beside one.
+//! The client's own site is asked, too: while a node of it is away, another site may have taken the writes. The answer is the number of sites
+//! that have everything, minus one.
 //!
 //! A probe never goes to another site than its own, as other sessions do while a node is away. If it is answered from elsewhere all the same, the answer does not count.
 //!
@@ -61,9 +62,9 @@ impl Probe {
 
 /// An operation that waits for sites.
 pub(crate) struct Waiting {
-    /// How many sites are enough, beside one.
+    /// How many sites are enough, one of them not counted.
     wanted: u16,
-    /// How many have everything, this one included.
+    /// How many have everything. All of them are counted.
     reached: u16,
     /// Of each site, how many partitions have not answered.
     missing: BTreeMap<SiteId, usize>,
@@ -195,7 +196,7 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Ends the probes of an operation. Returns how many sites have everything, beside one; `None` if it does not wait any more.
+    /// Ends the probes of an operation. Returns how many sites have everything, minus one; `None` if it does not wait any more.
     pub(crate) fn forget_wait(&mut self, asker: (u64, u64)) -> Option<u16> {
         let waiting = self.waits.remove(&asker)?;
         self.wait_ends.cancel(asker);
