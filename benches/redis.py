@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Turnbuckle beside Redis, in one run: `make bench-redis`.
 
-redis-benchmark, 50 connections, 128-byte values, 100,000 random keys, GET and SET, without and with -P 16, in turn against
+redis-benchmark, 50 connections, 100,000 random keys, without and with pipelining, in turn against
 - redis-server, appendonly yes, appendfsync everysec;
-- site a of a three-site cluster on the same machine that replicates everything to b and c, each site a process of its own.
+- site a of a three-site cluster on the same machine that replicates everything to b and c, each site a process of its own;
+- with --before, such a cluster of another build.
 
-Everything shares the machine's cores, so the two other sites take from what the first one could use. Each figure is the
-median of the rounds; the ratio is that of the medians. CPU is user and system time of the serving process alone, for 100,000
-operations. Prints a table in Markdown.
+Values have 128 bytes. A hash has ten fields of 13 bytes. All keys are there before the measurements begin. HSET and HGET name one field.
+
+Everything shares the machine's cores, so the two other sites take from what the first one could use. Servers that are not measured are paused. Each figure
+is the median of the rounds; a ratio is that of the medians. CPU is user and system time of the serving process alone, for 100,000 operations. Prints a table in
+Markdown. `--into docs/benchmarks.md` also writes it there, in the place of the table before, with the commit and the date.
 """
 import argparse
 import json
@@ -15,14 +18,29 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
+KEYS = 100_000
+FIELDS = 10
+VALUE, PART = "v" * 128, "v" * 13
+KEY, HASH, NUMBER = "key:__rand_int__", "hash:__rand_int__", "number:__rand_int__"
+# By name: the command, and which other one it is compared with.
+TESTS = {
+    "SET": (["SET", KEY, VALUE], None),
+    "SET EX": (["SET", KEY, VALUE, "EX", "3600"], "SET"),
+    "INCR": (["INCR", NUMBER], "SET"),
+    "HSET": (["HSET", HASH, "field:3", PART], "SET"),
+    "GET": (["GET", KEY], None),
+    "HGET": (["HGET", HASH, "field:3"], "GET"),
+}
 
 
 def free_port():
@@ -31,111 +49,181 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def command(*arguments):
+    parts = [argument.encode() for argument in arguments]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
-def resident_mib(pid):
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
+class Server:
+    """Ends with `stop`, also if it is paused."""
 
+    # Arguments for redis-benchmark.
+    arguments = ()
 
-class Redis:
-    name = "redis"
+    def signal(self, number):
+        for pid in self.pids:
+            os.kill(pid, number)
 
-    def __init__(self, fsync="everysec"):
-        self.directory = tempfile.mkdtemp(prefix="bench-redis-")
-        self.port = free_port()
-        arguments = ["redis-server", "--port", str(self.port), "--dir", self.directory, "--save", "",
-                     "--appendonly", "yes", "--appendfsync", fsync]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
-        self.pid = self.process.pid
-        wait_for(self.port)
+    def pause(self):
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.signal(signal.SIGCONT)
 
     def stop(self):
+        self.go_on()
         self.process.terminate()
         self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.pids[0]}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
 
-class Turnbuckle:
-    name = "turnbuckle"
+    def wait(self):
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                    connection.sendall(b"PING\r\n")
+                    if connection.recv(7) == b"+PONG\r\n":
+                        return
+            except OSError:
+                time.sleep(0.02)
+        raise SystemExit(f"nothing answers on port {self.port}")
 
-    def __init__(self, binary, durability):
-        arguments = [binary, "demo", "--processes", "--json", "--wan", "off", "--durability", durability]
+    def fill(self):
+        """Writes every key, number and hash."""
+        fields = [part for field in range(FIELDS) for part in (f"field:{field}", PART)]
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            answers = connection.makefile("rb", buffering=1 << 20)
+            for first in range(0, KEYS, 500):
+                batch = []
+                for number in (f"{number:012}" for number in range(first, first + 500)):
+                    batch += [command("SET", f"key:{number}", VALUE), command("INCR", f"number:{number}"), command("HSET", f"hash:{number}", *fields)]
+                connection.sendall(b"".join(batch))
+                for _ in batch:
+                    answer = answers.readline()
+                    if answer[:1] not in (b"+", b":"):
+                        raise SystemExit(f"{self.name} answers {answer!r}")
+
+    def measure(self, test, pipeline, requests):
+        """Operations a second, and seconds of CPU for 100,000."""
+        before = self.cpu_seconds()
+        arguments = ["redis-benchmark", "-p", str(self.port), "-n", str(requests), "-r", str(KEYS), "-c", "50", "-P", str(pipeline), "--csv",
+                     *self.arguments, *TESTS[test][0]]
+        output = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
+        rate = float(output.strip().splitlines()[-1].split('","')[1].strip('"'))
+        return rate, (self.cpu_seconds() - before) / requests * 100_000
+
+
+class Redis(Server):
+    name = "Redis"
+
+    def __init__(self, fsync):
+        self.directory = tempfile.mkdtemp(prefix="bench-redis-")
+        self.port = free_port()
+        arguments = ["redis-server", "--port", str(self.port), "--dir", self.directory, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]
+        self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+        self.pids = [self.process.pid]
+        self.wait()
+
+
+class Turnbuckle(Server):
+    def __init__(self, name, binary, durability):
+        self.name, self.directory = name, tempfile.mkdtemp(prefix="bench-redis-")
+        arguments = [binary, "demo", "--processes", "--json", "--wan", "off", "--durability", durability, "--data", self.directory]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-        ready = json.loads(self.process.stdout.readline())
-        site = ready["sites"][0]
-        self.port, self.pid = int(site["resp"].rsplit(":", 1)[1]), site["pid"]
-        wait_for(self.port)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
+        sites = json.loads(self.process.stdout.readline())["sites"]
+        self.port = int(sites[0]["resp"].rsplit(":", 1)[1])
+        self.pids = [site["pid"] for site in sites]
+        self.wait()
 
 
-def wait_for(port):
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                if connection.recv(7) == b"+PONG\r\n":
-                    return
-        except OSError:
-            time.sleep(0.02)
-    raise SystemExit(f"nothing answers on port {port}")
+def commit():
+    text = subprocess.run(["git", "log", "-1", "--format=%h of %cs"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return text.strip()
 
 
-def measure(server, test, pipeline, requests):
-    before = cpu_seconds(server.pid)
-    arguments = ["redis-benchmark", "-p", str(server.port), "-t", test, "-n", str(requests), "-r", "100000",
-                 "-d", "128", "-c", "50", "-P", str(pipeline), "--csv"]
-    output = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
-    rate = float(output.strip().splitlines()[-1].split(",")[1].strip('"'))
-    return rate, (cpu_seconds(server.pid) - before) / requests * 100_000
+def put(page, command_line, text):
+    """Puts the text in the place of what this command line has written before."""
+    mark, end = f"<!-- written by: {command_line} -->\n", "<!-- until here -->\n"
+    whole = page.read_text()
+    if mark not in whole:
+        raise SystemExit(f"{page} has no line '{mark.strip()}'")
+    before, after = whole.split(mark, 1)
+    _, after = after.split(end, 1)
+    page.write_text(before + mark + text + end + after)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=200_000, help="per measurement, without pipelining; 4 x with it")
+    parser.add_argument("--requests", type=int, default=100_000, help="per measurement, without pipelining; 4 x with it")
     parser.add_argument("--durability", default="interval(10ms)")
     parser.add_argument("--redis-fsync", default="everysec")
+    parser.add_argument("--tests", nargs="+", choices=TESTS, default=list(TESTS), metavar="TEST", help=f"of {', '.join(TESTS)}")
+    parser.add_argument("--pipelines", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
+    parser.add_argument("--before", metavar="BINARY", help="another build, measured in the same run")
+    parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
     options = parser.parse_args()
 
-    servers = [Redis(options.redis_fsync), Turnbuckle(options.binary, options.durability)]
-    cases = [(test, pipeline) for pipeline in (1, 16) for test in ("set", "get")]
+    servers = []
     results = {}
     try:
-        for server in servers:  # Fill, and warm up.
-            measure(server, "set", 16, options.requests)
+        servers.append(Redis(options.redis_fsync))
+        servers.append(Turnbuckle("Turnbuckle", options.binary, options.durability))
+        if options.before:
+            servers.append(Turnbuckle("before", options.before, options.durability))
+        for server in servers:
+            server.fill()
+            server.measure("SET", 16, options.requests)
+            server.pause()
         for _ in range(options.rounds):
-            for test, pipeline in cases:
-                requests = options.requests * (4 if pipeline > 1 else 1)
-                for server in servers:
-                    results.setdefault((test, pipeline, server.name), []).append(
-                        measure(server, test, pipeline, requests))
+            for pipeline in options.pipelines:
+                for test in options.tests:
+                    for server in servers:
+                        server.go_on()
+                        found = server.measure(test, pipeline, options.requests * (4 if pipeline > 1 else 1))
+                        server.pause()
+                        results.setdefault((test, pipeline, server.name), []).append(found)
     finally:
         for server in servers:
             server.stop()
 
-    print(f"Turnbuckle `{options.durability}`, Redis `appendfsync {options.redis_fsync}`; "
-          f"{options.rounds} rounds, medians (least-greatest), {os.cpu_count()} cores\n")
-    print("| | Redis op/s | Turnbuckle op/s | ratio | Redis CPU s/100k | Turnbuckle CPU s/100k | ratio |")
-    print("|---|---|---|---|---|---|---|")
-    for test, pipeline in cases:
-        def figures(name, index):
-            values = [run[index] for run in results[test, pipeline, name]]
-            return statistics.median(values), min(values), max(values)
-        (redis, *redis_range), (ours, *our_range) = figures("redis", 0), figures("turnbuckle", 0)
-        (redis_cpu, *_), (our_cpu, *_) = figures("redis", 1), figures("turnbuckle", 1)
-        label = test.upper() + (f" -P {pipeline}" if pipeline > 1 else "")
-        print(f"| {label} | {redis:,.0f} ({redis_range[0]:,.0f}-{redis_range[1]:,.0f}) "
-              f"| {ours:,.0f} ({our_range[0]:,.0f}-{our_range[1]:,.0f}) | {ours / redis:.2f} "
-              f"| {redis_cpu:.2f} | {our_cpu:.2f} | {our_cpu / max(redis_cpu, 1e-9):.2f} |")
+    def median(test, pipeline, name, index):
+        return statistics.median(run[index] for run in results[test, pipeline, name])
+
+    def rates(test, pipeline, name):
+        found = [run[0] for run in results[test, pipeline, name]]
+        return f"{statistics.median(found):,.0f} ({min(found):,.0f}-{max(found):,.0f})"
+
+    names = [server.name for server in servers[1:]]
+    columns = ["", "Redis op/s", *[f"{name} op/s" for name in names], *[f"{name} to Redis" for name in names], *[f"CPU, {name} to Redis" for name in names],
+               *(["Turnbuckle to before"] if options.before else []), "to SET or GET: Redis", *names]
+    lines = [f"Turnbuckle {commit()}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
+             f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for pipeline in options.pipelines:
+        for test in options.tests:
+            rate = {server.name: median(test, pipeline, server.name, 0) for server in servers}
+            cpu = {server.name: median(test, pipeline, server.name, 1) for server in servers}
+            other = TESTS[test][1]
+            cells = [test + (f" -P {pipeline}" if pipeline > 1 else ""), *[rates(test, pipeline, server.name) for server in servers],
+                     *[f"{rate[name] / rate['Redis']:.2f}" for name in names], *[f"{cpu[name] / max(cpu['Redis'], 1e-9):.2f}" for name in names]]
+            if options.before:
+                cells.append(f"{rate['Turnbuckle'] / rate['before']:.3f}")
+            for server in servers:
+                compared = other in options.tests
+                cells.append(f"{rate[server.name] / median(other, pipeline, server.name, 0):.2f}" if compared else "")
+            lines.append(f"| {' | '.join(cells)} |")
+    text = "\n".join(lines) + "\n"
+    print(text, end="")
+    if options.into:
+        arguments = sys.argv[1:]
+        place = arguments.index("--into")
+        del arguments[place:place + 2]
+        put(options.into, " ".join(["benches/redis.py", *arguments]), text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 use crate::count::Sum;
-use crate::share::{NotEdited, Resets};
+use crate::next_share::NotEdited;
+use crate::share::Resets;
 use crate::shown::Tally;
 use crate::{
     Answer, Compute, Computed, Condition, Content, Edit, Expiry, Hlc, Meta, Micros, NotComputed,

@@ -1,7 +1,6 @@
-use crate::share::{Contribution, Resets};
-use crate::{Hlc, Micros, Rank, Share, VersionId};
+use crate::share::Resets;
+use crate::{Hlc, Micros, Rank, ReplicaSet, Share, VersionId};
 use bytes::Bytes;
-use std::sync::Arc;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
 ///
@@ -118,7 +117,15 @@ impl Content {
     /// What it resets of shares.
     #[inline]
     pub fn resets(&self) -> &Resets {
-        self.more().map_or(Resets::NOTHING, |register| &register.resets)
+        self.more().map_or(Resets::nothing(), |register| &register.resets)
+    }
+
+    /// The replicas of whose shares it says something.
+    pub fn replicas(&self) -> ReplicaSet {
+        match self.share() {
+            Some(share) => share.elements.replicas(),
+            None => self.resets().replicas(),
+        }
     }
 
     /// The value of a register, for a reader at this time. `None`: it was deleted, or has expired, or was never written. If there are shares, the key's value is another
@@ -219,10 +226,7 @@ impl Content {
                         register.value = register.value.take().map(compact);
                         register.resets = register.resets.compact();
                     }
-                    Other::Share(share) => {
-                        let own = |elements: Arc<Contribution>| Arc::new(elements.compact());
-                        share.elements = share.elements.take().map(own);
-                    }
+                    Other::Share(share) => share.elements = share.elements.compact(),
                 }
                 Kept::Other(Some(other))
             }
@@ -236,10 +240,7 @@ impl Content {
                 size_of::<Other>(),
                 match &**other {
                     Other::Register(register) => register.resets.heap_bytes(),
-                    Other::Share(share) => share
-                        .elements
-                        .as_ref()
-                        .map_or(0, |elements| elements.heap_bytes()),
+                    Other::Share(share) => share.elements.heap_bytes(),
                 },
             ],
             Kept::Value(_) | Kept::Other(None) => [0, 0],

@@ -1,13 +1,11 @@
 //! The encoding of what a version says of shares: part of entries and of rows.
 use crate::compute::{MAX_NUMBER_BYTES, decimal};
+use crate::contribution::Contribution;
 use crate::count::written;
-use crate::share::{Added, Contribution, Name, Removed, Resets};
-use crate::{
-    BadFrame, Content, Count, Hlc, Kind, Micros, ReplicaId, ReplicaSet, SeenCount, Share, VersionId,
-};
+use crate::share::Resets;
+use crate::{BadFrame, Content, Count, Hlc, Micros, ReplicaId, ReplicaSet, SeenCount, Share, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
-use std::sync::Arc;
 
 /// The encoding of what a version says of shares: that it is one, or what it resets.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
@@ -18,17 +16,14 @@ pub struct SharesRecord {
     /// The shares that it has seen and reset, by replica.
     #[prost(message, repeated, tag = "2")]
     seen: Vec<SeenRecord>,
-    /// The elements that the replica has added, by kind and name.
-    #[prost(message, repeated, tag = "3")]
-    added: Vec<AddedRecord>,
-    /// The elements that are removed, by kind, name and replica.
-    #[prost(message, repeated, tag = "4")]
-    removed: Vec<RemovedRecord>,
+    /// The elements that the replica has added and removed, or that are reset: a [`Contribution`].
+    #[prost(bytes = "bytes", tag = "3")]
+    elements: Bytes,
     /// Whether it is a share without a count.
-    #[prost(bool, tag = "5")]
+    #[prost(bool, tag = "4")]
     is_share: bool,
     /// What was stamped before this is reset. 0: nothing because of that.
-    #[prost(fixed64, tag = "6")]
+    #[prost(fixed64, tag = "5")]
     before: u64,
 }
 
@@ -55,31 +50,6 @@ struct SeenRecord {
     total: Bytes,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
-struct AddedRecord {
-    #[prost(enumeration = "Kind", tag = "1")]
-    kind: i32,
-    #[prost(bytes = "bytes", tag = "2")]
-    name: Bytes,
-    #[prost(bytes = "bytes", tag = "3")]
-    value: Bytes,
-    /// When the value was stamped. 0: there is none.
-    #[prost(fixed64, tag = "4")]
-    at: u64,
-    #[prost(message, optional, tag = "5")]
-    count: Option<CountRecord>,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
-struct RemovedRecord {
-    #[prost(enumeration = "Kind", tag = "1")]
-    kind: i32,
-    #[prost(bytes = "bytes", tag = "2")]
-    name: Bytes,
-    #[prost(message, optional, tag = "3")]
-    seen: Option<SeenRecord>,
-}
-
 fn count_record(count: &Count, version: Hlc) -> CountRecord {
     CountRecord {
         since: count.since.0,
@@ -97,15 +67,6 @@ fn seen_record(seen: &SeenCount) -> SeenRecord {
             false => written(seen.total),
         },
     }
-}
-
-fn removed_records(removed: &[Removed]) -> Vec<RemovedRecord> {
-    let record = |removed: &Removed| RemovedRecord {
-        kind: removed.name.kind.into(),
-        name: removed.name.name.clone(),
-        seen: Some(seen_record(&removed.seen)),
-    };
-    removed.iter().map(record).collect()
 }
 
 impl SharesRecord {
@@ -129,31 +90,17 @@ impl SharesRecord {
             let resets = content.resets();
             return (!resets.is_empty()).then(|| SharesRecord {
                 seen: resets.seen.iter().map(seen_record).collect(),
-                removed: removed_records(&resets.removed),
+                elements: resets.removed.encoded(),
                 before: resets.before.0,
                 ..SharesRecord::default()
             });
         };
-        let mut record = SharesRecord {
+        Some(SharesRecord {
             count: share.count.map(|count| count_record(&count, id.at)),
+            elements: share.elements.encoded(),
             is_share: share.count.is_none(),
             ..SharesRecord::default()
-        };
-        if let Some(elements) = &share.elements {
-            let added = elements.added.iter().map(|added| AddedRecord {
-                kind: added.name.kind.into(),
-                name: added.name.name.clone(),
-                value: added
-                    .value
-                    .as_ref()
-                    .map_or_else(Bytes::new, |(_, value)| value.clone()),
-                at: added.value.as_ref().map_or(0, |(at, _)| at.0),
-                count: added.count.map(|count| count_record(&count, id.at)),
-            });
-            record.added = added.collect();
-            record.removed = removed_records(&elements.removed);
-        }
-        Some(record)
+        })
     }
 
     /// Decodes what [`SharesRecord::encoded`] has encoded.
@@ -168,8 +115,8 @@ impl SharesRecord {
     /// The content of a version of this name, with the rest of what was encoded of it.
     ///
     /// # Errors
-    /// If it is a share and something else, a total is no number in its shortest form, a replica is one that no partition has, names or replicas come twice or in another order, or a timestamp is above that of the
-    /// version.
+    /// If it is a share and something else, a total is no number in its shortest form, a replica is one that no partition has, replicas come twice or in another order, a timestamp is above that of the version, or
+    /// its elements are none ([`Contribution`]).
     pub fn content(
         record: Option<SharesRecord>,
         id: VersionId,
@@ -182,10 +129,7 @@ impl SharesRecord {
         };
         let from = Decoding(id);
         if !record.is_share && record.count.is_none() {
-            return match record.added.is_empty() {
-                true => Ok(Content::register(value, until, base, from.resets(record)?)),
-                false => Err(bad("elements in a version of the register".to_string())),
-            };
+            return Ok(Content::register(value, until, base, from.resets(record)?));
         }
         if value.is_some()
             || until.is_some()
@@ -198,14 +142,6 @@ impl SharesRecord {
             ));
         }
         from.share(record).map(Content::sharing)
-    }
-
-    /// The replicas that it names.
-    pub fn replicas(&self) -> ReplicaSet {
-        let removed = self.removed.iter().filter_map(|removed| removed.seen.as_ref());
-        let named = self.seen.iter().chain(removed).map(|seen| seen.replica);
-        let known = named.filter(|&replica| replica < u32::from(ReplicaSet::MAX));
-        known.map(|replica| ReplicaId(replica as u16)).collect()
     }
 }
 
@@ -261,40 +197,17 @@ impl Decoding {
         })
     }
 
-    fn name(&self, kind: i32, name: &Bytes) -> Result<Name, BadFrame> {
-        let kind = Kind::try_from(kind).map_err(|_| bad(format!("elements of kind {kind}")))?;
-        Ok(Name {
-            kind,
-            name: name.clone(),
-        })
-    }
-
-    fn removed(&self, records: &[RemovedRecord]) -> Result<Vec<Removed>, BadFrame> {
-        let removed = records.iter().map(|record| {
-            let seen = record
-                .seen
-                .as_ref()
-                .ok_or_else(|| bad("a removal of nothing".to_string()))?;
-            Ok(Removed {
-                name: self.name(record.kind, &record.name)?,
-                seen: self.seen(seen)?,
-            })
-        });
-        let removed: Vec<Removed> = removed.collect::<Result<_, BadFrame>>()?;
-        let place = |removed: &Removed| (removed.name.clone(), removed.seen.replica);
-        match removed.is_sorted_by(|one, other| place(one) < place(other)) {
-            true => Ok(removed),
-            false => Err(bad("removals in another order, or one of them twice".to_string())),
-        }
-    }
-
     fn resets(&self, record: SharesRecord) -> Result<Resets, BadFrame> {
         let seen = record.seen.iter().map(|seen| self.seen(seen));
         let seen: Vec<SeenCount> = seen.collect::<Result<_, _>>()?;
+        let removed = Contribution::checked(record.elements, self.0)?;
+        if removed.added().next().is_some() {
+            return Err(bad("elements in a version of the register".to_string()));
+        }
         match seen.is_sorted_by(|one, other| one.replica < other.replica) {
             true => Ok(Resets {
                 seen,
-                removed: self.removed(&record.removed)?,
+                removed,
                 before: match record.before {
                     0 => Hlc::ZERO,
                     before => self.time(before)?,
@@ -305,29 +218,9 @@ impl Decoding {
     }
 
     fn share(&self, record: SharesRecord) -> Result<Share, BadFrame> {
-        let added = record.added.iter().map(|record| {
-            let name = self.name(record.kind, &record.name)?;
-            let value = match record.at {
-                0 => None,
-                at => Some((self.time(at)?, record.value.clone())),
-            };
-            let count = record.count.as_ref().map(|count| self.count(count)).transpose()?;
-            match value.is_some() || count.is_some() {
-                true => Ok(Added { name, value, count }),
-                false => Err(bad("an element without a value".to_string())),
-            }
-        });
-        let added: Vec<Added> = added.collect::<Result<_, BadFrame>>()?;
-        if !added.is_sorted_by(|one, other| one.name < other.name) {
-            return Err(bad("elements in another order, or one of them twice".to_string()));
-        }
-        let elements = Contribution {
-            added,
-            removed: self.removed(&record.removed)?,
-        };
         Ok(Share {
             count: record.count.as_ref().map(|count| self.count(count)).transpose()?,
-            elements: (!elements.is_empty()).then(|| Arc::new(elements)),
+            elements: Contribution::checked(record.elements, self.0)?,
         })
     }
 }

@@ -1,5 +1,7 @@
+use crate::contribution::Contribution;
 use crate::count::{Sum, sum};
-use crate::share::{Contribution, Contributions, NotEdited, Resets};
+use crate::next_share::NotEdited;
+use crate::share::{Contributions, Resets};
 use crate::{
     Answer, Chain, Computed, Count, Edit, Elements, Hidden, Hlc, Kind, Label, Meta, Micros, NotComputed,
     PlainResponse, ReplicaId, SeenCount, Share, Version, VersionId,
@@ -116,7 +118,7 @@ impl<'a, M: Meta> Shown<'a, M> {
         View {
             value: content.and_then(|content| content.stored()),
             until: content.and_then(|content| content.until()),
-            resets: content.map_or(Resets::NOTHING, |content| content.resets()),
+            resets: content.map_or(Resets::nothing(), |content| content.resets()),
             shares: self.shares.iter().filter_map(share).collect(),
         }
     }
@@ -258,13 +260,7 @@ impl<'a> View<'a> {
     }
 
     fn contributions<T>(&self, now: Hlc, of: impl FnOnce(Contributions<'_>) -> T) -> T {
-        let elements = |&(replica, at, share): &(ReplicaId, Hlc, &'a Share)| {
-            (
-                replica,
-                at,
-                share.elements.as_deref().unwrap_or(Contribution::NOTHING),
-            )
-        };
+        let elements = |&(replica, at, share): &(ReplicaId, Hlc, &'a Share)| (replica, at, &share.elements);
         let shares: Vec<_> = self.shares.iter().map(elements).collect();
         of(Contributions {
             shares: &shares,
@@ -421,9 +417,9 @@ impl Tally {
             .count_left(by.replica, &own, view.gone_before(by.at))
             .is_some();
         let count = Count::next(own.count.filter(|_| goes_on), by.at, more)?;
-        let elements = match own.elements {
-            Some(_) => view.contributions(by.at, |elements| Contribution::pruned(elements, by)),
-            None => Contribution::default(),
+        let elements = match own.elements.is_empty() {
+            true => Contribution::default(),
+            false => view.contributions(by.at, |elements| Contribution::pruned(elements, by)),
         };
         Some(Share {
             count: Some(count),
@@ -471,7 +467,7 @@ impl Tally {
 
     fn with_elements(&self, by: VersionId, elements: Contribution) -> Share {
         Share {
-            elements: (!elements.is_empty()).then(|| Arc::new(elements)),
+            elements,
             ..self.own(by)
         }
     }

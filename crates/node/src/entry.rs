@@ -117,14 +117,11 @@ pub(crate) fn decode_entry<M: Meta>(
     let meta = M::decode(frame.meta)?;
     let base = frame.base.map(VersionIdRecord::id).transpose()?;
     base.map_or(Ok(()), |base| base.check_base_of(id))?;
-    let replicas = [id].into_iter().chain(base).map(|id| id.replica);
-    let mut replicas: ReplicaSet = replicas.collect();
-    if let Some(shares) = &frame.shares {
-        replicas = replicas.union(shares.replicas());
-    }
-    topology.check_replicas(meta.replicas().union(replicas))?;
     let until = frame.until.map(Micros);
     let content = SharesRecord::content(frame.shares, id, frame.value, until, base)?;
+    let replicas = [id].into_iter().chain(base).map(|id| id.replica);
+    let replicas = replicas.collect::<ReplicaSet>().union(content.replicas());
+    topology.check_replicas(meta.replicas().union(replicas))?;
     let version = Version { id, content, meta };
     version.check()?;
     Ok((Key(frame.key), version))

@@ -1,0 +1,655 @@
+//! What one replica has added to a key's elements, and removed of those of others, in one piece of memory. A site may have millions of small hashes, and each write of one makes a new piece.
+//! The same bytes are sent and stored.
+//!
+//! ```text
+//!   how many were added 4 | how many were removed 4 | where each entry ends 4 .. | the entries
+//!
+//!   what was added,   by kind and name:            what it has 1 | length of the name 4 | [at 8] | [since 8 | at 8 | total 16] | name | value
+//!   what was removed, by kind, name and replica:   what it has 1 | length of the name 4 | replica 2 | at 8 | [total 16] | name
+//! ```
+//!
+//! Numbers are big endian; totals are as [`Decimal::serialize`] writes them. Ends count from the first entry. So an entry is found by its number, and by bisection by its name. If there are no entries,
+//! there are no bytes at all.
+use crate::compute::MAX_NUMBER_BYTES;
+use crate::count::written;
+use crate::{BadFrame, Count, Hlc, Kind, ReplicaId, ReplicaSet, SeenCount, VersionId};
+use bytes::Bytes;
+use rust_decimal::Decimal;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// The elements that one replica has added, and those of others that it has removed.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Contribution(Bytes);
+
+/// The name of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name<'a> {
+    pub kind: Kind,
+    pub name: &'a [u8],
+}
+
+/// An element that a replica has added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Added<'a> {
+    pub name: Name<'a>,
+    /// When the value was stamped, and the value of a field or the empty value.
+    pub value: Option<(Hlc, &'a [u8])>,
+    /// What was added to the number that is the field's value.
+    pub count: Option<Count>,
+}
+
+/// What a writer has seen of an element that a replica had added, and has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Removed<'a> {
+    pub name: Name<'a>,
+    pub seen: SeenCount,
+}
+
+impl Added<'_> {
+    /// When the replica wrote it last.
+    pub fn at(&self) -> Hlc {
+        let value = self.value.map(|(at, _)| at);
+        let count = self.count.map(|count| count.at);
+        value.max(count).unwrap_or(Hlc::ZERO)
+    }
+
+    /// What a writer says of it that has seen it.
+    pub fn seen_of(&self, replica: ReplicaId) -> SeenCount {
+        SeenCount {
+            replica,
+            at: self.at(),
+            total: self.count.map_or(Decimal::ZERO, |count| count.total),
+        }
+    }
+
+    /// Whether this removal is about something of it.
+    pub fn concerns(&self, removed: &SeenCount) -> bool {
+        self.value.is_some_and(|(at, _)| at <= removed.at)
+            || self.count.is_some_and(|count| count.since <= removed.at)
+    }
+
+    /// The bytes of its name and its value.
+    pub fn bytes(&self) -> usize {
+        self.name.name.len() + self.value.map_or(0, |(_, value)| value.len())
+    }
+}
+
+impl Removed<'_> {
+    fn place(&self) -> (Name<'_>, ReplicaId) {
+        (self.name, self.seen.replica)
+    }
+}
+
+// What an entry has.
+const MEMBER: u8 = 1;
+const VALUE: u8 = 2;
+const COUNT: u8 = 4;
+const TOTAL: u8 = 8;
+
+/// The bytes of the two numbers at the beginning, and of each end.
+const HEAD: usize = 8;
+const END: usize = 4;
+
+/// The bytes of an entry that are not yet taken.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn time(&mut self) -> Option<Hlc> {
+        self.take().map(u64::from_be_bytes).map(Hlc)
+    }
+
+    /// Nothing else than what [`Decimal::serialize`] writes.
+    fn total(&mut self) -> Option<Decimal> {
+        let bytes = self.take()?;
+        Some(Decimal::deserialize(bytes)).filter(|total| total.serialize() == bytes)
+    }
+
+    fn slice(&mut self, length: u32) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length as usize)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn what(&mut self, allowed: u8) -> Option<u8> {
+        let [what] = self.take()?;
+        (what & !allowed == 0).then_some(what)
+    }
+
+    fn added(mut self) -> Option<Added<'a>> {
+        let what = self.what(MEMBER | VALUE | COUNT)?;
+        let length = u32::from_be_bytes(self.take()?);
+        let at = match what & VALUE > 0 {
+            true => Some(self.time()?),
+            false => None,
+        };
+        let count = match what & COUNT > 0 {
+            true => Some(Count {
+                since: self.time()?,
+                at: self.time()?,
+                total: self.total()?,
+            }),
+            false => None,
+        };
+        let name = self.slice(length)?;
+        let value = at.map(|at| (at, self.0));
+        (value.is_some() || self.0.is_empty()).then_some(Added {
+            name: Name {
+                kind: kind(what),
+                name,
+            },
+            value,
+            count,
+        })
+    }
+
+    fn removed(mut self) -> Option<Removed<'a>> {
+        let what = self.what(MEMBER | TOTAL)?;
+        let length = u32::from_be_bytes(self.take()?);
+        let seen = SeenCount {
+            replica: ReplicaId(u16::from_be_bytes(self.take()?)),
+            at: self.time()?,
+            total: match what & TOTAL > 0 {
+                true => self.total().filter(|total| !total.is_zero())?,
+                false => Decimal::ZERO,
+            },
+        };
+        let name = self.slice(length)?;
+        self.0.is_empty().then_some(Removed {
+            name: Name {
+                kind: kind(what),
+                name,
+            },
+            seen,
+        })
+    }
+}
+
+fn kind(what: u8) -> Kind {
+    match what & MEMBER > 0 {
+        true => Kind::Set,
+        false => Kind::Hash,
+    }
+}
+
+impl Contribution {
+    /// Nothing was added or removed.
+    pub(crate) fn nothing() -> &'static Contribution {
+        static NOTHING: Contribution = Contribution::empty();
+        &NOTHING
+    }
+
+    pub(crate) const fn empty() -> Contribution {
+        Contribution(Bytes::new())
+    }
+
+    /// What `bytes` says, as a version of this name says it.
+    ///
+    /// # Errors
+    /// If it is no encoding of elements, names or replicas come twice or in another order, a replica is one that no partition has, a total is not in its shortest form, or a time is above that of the version.
+    pub(crate) fn checked(bytes: Bytes, version: VersionId) -> Result<Contribution, BadFrame> {
+        let elements = Contribution(bytes);
+        match elements.check(version) {
+            Ok(()) => Ok(elements),
+            Err(found) => Err(bad(found)),
+        }
+    }
+
+    fn check(&self, version: VersionId) -> Result<(), String> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let other = || "elements in another form".to_string();
+        if self.0.len() < HEAD {
+            return Err(other());
+        }
+        let (added, removed) = (self.number(0), self.number(END));
+        let head = (u64::from(added) + u64::from(removed)) * END as u64 + HEAD as u64;
+        let entries = (self.0.len() as u64).checked_sub(head).ok_or_else(other)?;
+        let ends = || (0..self.entries()).map(|entry| u64::from(self.end(entry)));
+        if !ends().is_sorted() || ends().next_back() != Some(entries) {
+            return Err(other());
+        }
+        let time = |at: Hlc| match at > Hlc::ZERO && at <= version.at {
+            true => Ok(()),
+            false => Err(format!("{at} in version {version}")),
+        };
+        let total = |total: Decimal| {
+            let shortest = total.normalize().serialize() == total.serialize();
+            match shortest && written(total).len() <= MAX_NUMBER_BYTES {
+                true => Ok(()),
+                false => Err(format!("the total '{total}'")),
+            }
+        };
+        let mut last = None;
+        for entry in 0..added as usize {
+            let added = Rest(self.entry(entry)).added().ok_or_else(other)?;
+            if last.is_some_and(|last| last >= added.name) {
+                return Err("elements in another order, or one of them twice".to_string());
+            }
+            last = Some(added.name);
+            if added.value.is_none() && added.count.is_none() {
+                return Err("an element without a value".to_string());
+            }
+            added.value.map_or(Ok(()), |(at, _)| time(at))?;
+            if let Some(count) = added.count {
+                (time(count.since)?, time(count.at)?, total(count.total)?);
+                if count.since > count.at {
+                    return Err(format!("a count since {} until {}", count.since, count.at));
+                }
+            }
+        }
+        let mut last = None;
+        for entry in added as usize..self.entries() {
+            let removed = Rest(self.entry(entry)).removed().ok_or_else(other)?;
+            let place = (removed.name, removed.seen.replica);
+            if last.is_some_and(|last| last >= place) {
+                return Err("removals in another order, or one of them twice".to_string());
+            }
+            last = Some(place);
+            if removed.seen.replica.0 >= ReplicaSet::MAX {
+                return Err(format!(
+                    "a removal of what replica {} has added",
+                    removed.seen.replica.0
+                ));
+            }
+            (time(removed.seen.at)?, total(removed.seen.total)?);
+        }
+        Ok(())
+    }
+
+    fn number(&self, place: usize) -> u32 {
+        let bytes = self.0.get(place..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    }
+
+    /// How many entries there are of what was added.
+    pub(crate) fn len(&self) -> usize {
+        self.number(0) as usize
+    }
+
+    fn entries(&self) -> usize {
+        self.number(0) as usize + self.number(END) as usize
+    }
+
+    fn end(&self, entry: usize) -> u32 {
+        self.number(HEAD + entry * END)
+    }
+
+    fn entry(&self, entry: usize) -> &[u8] {
+        let begin = entry.checked_sub(1).map_or(0, |before| self.end(before)) as usize;
+        let entries = HEAD + self.entries() * END;
+        &self.0[entries + begin..entries + self.end(entry) as usize]
+    }
+
+    fn added_at(&self, entry: usize) -> Added<'_> {
+        Rest(self.entry(entry)).added().expect("it was checked")
+    }
+
+    fn removed_at(&self, entry: usize) -> Removed<'_> {
+        Rest(self.entry(entry)).removed().expect("it was checked")
+    }
+
+    /// What was added, by kind and name.
+    pub(crate) fn added(&self) -> impl Iterator<Item = Added<'_>> {
+        (0..self.len()).map(|entry| self.added_at(entry))
+    }
+
+    /// What was removed, by kind, name and replica.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = Removed<'_>> {
+        (self.len()..self.entries()).map(|entry| self.removed_at(entry))
+    }
+
+    /// The element of this name that was added.
+    pub(crate) fn find(&self, name: Name<'_>) -> Option<Added<'_>> {
+        bisect(0, self.len(), |entry| {
+            let added = self.added_at(entry);
+            (added.name.cmp(&name), added)
+        })
+    }
+
+    /// What was removed of an element that a replica has added.
+    pub(crate) fn removal(&self, name: Name<'_>, replica: ReplicaId) -> Option<SeenCount> {
+        let found = bisect(self.len(), self.entries(), |entry| {
+            let removed = self.removed_at(entry);
+            (removed.place().cmp(&(name, replica)), removed)
+        });
+        found.map(|removed| removed.seen)
+    }
+
+    /// Whether it says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The replicas of whose additions it has removed some.
+    pub(crate) fn replicas(&self) -> ReplicaSet {
+        self.removed().map(|removed| removed.seen.replica).collect()
+    }
+
+    /// What is sent and stored.
+    pub(crate) fn encoded(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    /// A name or a value of it, which shares its memory.
+    pub(crate) fn shared(&self, part: &[u8]) -> Bytes {
+        self.0.slice_ref(part)
+    }
+
+    /// The same in memory of its own.
+    pub(crate) fn compact(&self) -> Contribution {
+        Contribution(Bytes::copy_from_slice(&self.0))
+    }
+
+    /// The bytes that it takes in memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Debug for Contribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contribution")
+            .field("added", &self.added().collect::<Vec<_>>())
+            .field("removed", &self.removed().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// Looks an entry up by bisection.
+fn bisect<T>(mut low: usize, mut high: usize, mut compared: impl FnMut(usize) -> (Ordering, T)) -> Option<T> {
+    while low < high {
+        let middle = low.midpoint(high);
+        match compared(middle) {
+            (Ordering::Less, _) => low = middle + 1,
+            (Ordering::Equal, found) => return Some(found),
+            (Ordering::Greater, _) => high = middle,
+        }
+    }
+    None
+}
+
+fn bad(found: String) -> BadFrame {
+    BadFrame::new("the elements that a replica has added and removed", found)
+}
+
+/// A contribution that is being written. What was added comes first.
+#[derive(Default)]
+pub(crate) struct Builder {
+    added: u32,
+    ends: Vec<u32>,
+    entries: Vec<u8>,
+}
+
+impl Builder {
+    /// Room for this many entries, and for as many bytes as this contribution has.
+    pub fn like(contribution: &Contribution, more: usize) -> Builder {
+        Builder {
+            added: 0,
+            ends: Vec::with_capacity(contribution.entries() + more),
+            entries: Vec::with_capacity(contribution.0.len() + 64 * more),
+        }
+    }
+
+    fn begin(&mut self, name: Name<'_>, has: u8) {
+        let kind = match name.kind {
+            Kind::Hash => 0,
+            Kind::Set => MEMBER,
+        };
+        let length = u32::try_from(name.name.len()).expect("a name is shorter than a frame");
+        self.entries.push(kind | has);
+        self.entries.extend_from_slice(&length.to_be_bytes());
+    }
+
+    fn time(&mut self, at: Hlc) {
+        self.entries.extend_from_slice(&at.0.to_be_bytes());
+    }
+
+    fn end(&mut self) {
+        let end = u32::try_from(self.entries.len()).expect("the elements of a key are shorter than 4 GiB");
+        self.ends.push(end);
+    }
+
+    /// The next one by kind and name.
+    pub fn add(&mut self, added: &Added<'_>) {
+        let value = if added.value.is_some() { VALUE } else { 0 };
+        let count = if added.count.is_some() { COUNT } else { 0 };
+        self.begin(added.name, value | count);
+        if let Some((at, _)) = added.value {
+            self.time(at);
+        }
+        if let Some(count) = &added.count {
+            self.time(count.since);
+            self.time(count.at);
+            self.entries.extend_from_slice(&count.total.serialize());
+        }
+        self.entries.extend_from_slice(added.name.name);
+        if let Some((_, value)) = added.value {
+            self.entries.extend_from_slice(value);
+        }
+        self.end();
+        self.added += 1;
+    }
+
+    /// The next one by kind, name and replica, after everything that was added.
+    pub fn remove(&mut self, removed: &Removed<'_>) {
+        let total = removed.seen.total;
+        self.begin(removed.name, if total.is_zero() { 0 } else { TOTAL });
+        self.entries
+            .extend_from_slice(&removed.seen.replica.0.to_be_bytes());
+        self.time(removed.seen.at);
+        if !total.is_zero() {
+            self.entries.extend_from_slice(&total.serialize());
+        }
+        self.entries.extend_from_slice(removed.name.name);
+        self.end();
+    }
+
+    pub fn done(self) -> Contribution {
+        if self.ends.is_empty() {
+            return Contribution::default();
+        }
+        let mut bytes = Vec::with_capacity(HEAD + self.ends.len() * END + self.entries.len());
+        bytes.extend_from_slice(&self.added.to_be_bytes());
+        bytes.extend_from_slice(&(self.ends.len() as u32 - self.added).to_be_bytes());
+        for end in self.ends {
+            bytes.extend_from_slice(&end.to_be_bytes());
+        }
+        bytes.extend_from_slice(&self.entries);
+        Contribution(bytes.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const VERSION: VersionId = VersionId {
+        at: Hlc(100),
+        replica: ReplicaId(0),
+    };
+
+    type Key = (Kind, Vec<u8>);
+    type Map = (
+        BTreeMap<Key, (Option<(u64, Vec<u8>)>, Option<(u64, u64, i64)>)>,
+        BTreeMap<(Key, u16), (u64, i64)>,
+    );
+
+    fn key() -> impl Strategy<Value = Key> {
+        let kind = prop::sample::select(&[Kind::Hash, Kind::Set][..]);
+        (kind, prop::collection::vec(0..3_u8, 0..4))
+    }
+
+    fn map() -> impl Strategy<Value = Map> {
+        let value = (1..=100_u64, prop::collection::vec(any::<u8>(), 0..4));
+        let count = (1..=50_u64, 50..=100_u64, any::<i64>());
+        let added = (prop::option::of(value), prop::option::of(count))
+            .prop_filter("it has something", |(value, count)| {
+                value.is_some() || count.is_some()
+            });
+        (
+            prop::collection::btree_map(key(), added, 0..12),
+            prop::collection::btree_map((key(), 0..3_u16), (1..=100_u64, -1..2_i64), 0..12),
+        )
+    }
+
+    fn added<'a>(key: &'a Key, of: &'a (Option<(u64, Vec<u8>)>, Option<(u64, u64, i64)>)) -> Added<'a> {
+        Added {
+            name: Name {
+                kind: key.0,
+                name: &key.1,
+            },
+            value: of.0.as_ref().map(|(at, value)| (Hlc(*at), &**value)),
+            count: of.1.map(|(since, at, total)| Count {
+                since: Hlc(since),
+                at: Hlc(at),
+                total: Decimal::from(total).normalize(),
+            }),
+        }
+    }
+
+    fn removed<'a>((key, replica): &'a (Key, u16), (at, total): &(u64, i64)) -> Removed<'a> {
+        Removed {
+            name: Name {
+                kind: key.0,
+                name: &key.1,
+            },
+            seen: SeenCount {
+                replica: ReplicaId(*replica),
+                at: Hlc(*at),
+                total: Decimal::from(*total),
+            },
+        }
+    }
+
+    fn built(map: &Map) -> Contribution {
+        let mut builder = Builder::default();
+        map.0.iter().for_each(|(key, of)| builder.add(&added(key, of)));
+        map.1
+            .iter()
+            .for_each(|(key, of)| builder.remove(&removed(key, of)));
+        builder.done()
+    }
+
+    proptest! {
+        /// It has what a map has.
+        #[test]
+        fn what_was_put_in_is_found(map in map(), other in key(), of in 0..3_u16) {
+            let built = built(&map);
+            prop_assert_eq!(built.is_empty(), map.0.is_empty() && map.1.is_empty());
+            prop_assert!(built.added().eq(map.0.iter().map(|(key, of)| added(key, of))));
+            prop_assert!(built.removed().eq(map.1.iter().map(|(key, of)| removed(key, of))));
+            for key in map.0.keys().chain([&other]) {
+                let name = Name { kind: key.0, name: &key.1 };
+                prop_assert_eq!(built.find(name), map.0.get(key).map(|of| added(key, of)));
+            }
+            let other = (other, of);
+            for place in map.1.keys().chain([&other]) {
+                let name = Name { kind: place.0.0, name: &place.0.1 };
+                let seen = map.1.get(place).map(|of| removed(place, of).seen);
+                prop_assert_eq!(built.removal(name, ReplicaId(place.1)), seen);
+            }
+            prop_assert_eq!(Contribution::checked(built.encoded(), VERSION), Ok(built.clone()));
+            prop_assert_eq!(built.compact(), built);
+        }
+
+        /// What a peer has sent is refused, or is just what would be written.
+        #[test]
+        fn changed_bytes_are_refused_or_read(map in map(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+            let mut bytes = built(&map).encoded().to_vec();
+            prop_assume!(!bytes.is_empty());
+            let place = place.index(bytes.len());
+            match cut {
+                true => bytes.truncate(place),
+                false => bytes[place] = byte,
+            }
+            if let Ok(read) = Contribution::checked(bytes.into(), VERSION) {
+                let mut builder = Builder::default();
+                read.added().for_each(|added| builder.add(&added));
+                read.removed().for_each(|removed| builder.remove(&removed));
+                prop_assert_eq!(builder.done(), read);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let field = |name: &'static [u8]| Name {
+            kind: Kind::Hash,
+            name,
+        };
+        let value = |name, at| Added {
+            name: field(name),
+            value: Some((Hlc(at), b"v")),
+            count: None,
+        };
+        let count = |since, at, total: &str| Added {
+            name: field(b"a"),
+            value: None,
+            count: Some(Count {
+                since: Hlc(since),
+                at: Hlc(at),
+                total: total.parse().expect("a number"),
+            }),
+        };
+        let removal = |name, replica, at| Removed {
+            name: field(name),
+            seen: SeenCount {
+                replica: ReplicaId(replica),
+                at: Hlc(at),
+                total: Decimal::ZERO,
+            },
+        };
+        let found = |added: &[Added<'_>], removed: &[Removed<'_>]| {
+            let mut builder = Builder::default();
+            added.iter().for_each(|added| builder.add(added));
+            removed.iter().for_each(|removed| builder.remove(removed));
+            let checked = Contribution::checked(builder.done().encoded(), VERSION);
+            checked.map_or_else(|error| error.to_string(), |_| "taken".to_string())
+        };
+        assert_eq!(
+            found(&[value(b"a", 1), value(b"b", 100)], &[removal(b"a", 127, 9)]),
+            "taken"
+        );
+        for (added, removed, expected) in [
+            (vec![value(b"b", 1), value(b"a", 1)], vec![], "another order"),
+            (vec![value(b"a", 1), value(b"a", 1)], vec![], "twice"),
+            (vec![value(b"a", 101)], vec![], "in version"),
+            (vec![value(b"a", 0)], vec![], "in version"),
+            (vec![count(5, 4, "1")], vec![], "since"),
+            (vec![count(4, 5, "1.50")], vec![], "total"),
+            (
+                vec![Added {
+                    value: None,
+                    ..value(b"a", 1)
+                }],
+                vec![],
+                "without a value",
+            ),
+            (vec![], vec![removal(b"a", 128, 9)], "replica 128"),
+            (vec![], vec![removal(b"a", 1, 101)], "in version"),
+            (vec![], vec![removal(b"a", 1, 9), removal(b"a", 1, 9)], "twice"),
+        ] {
+            let found = found(&added, &removed);
+            assert!(found.contains(expected), "{found} and not {expected}");
+        }
+        for bytes in [
+            &[0; 3][..],
+            &[0; 8],
+            &[255; 64],
+            &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+        ] {
+            let bytes = Bytes::copy_from_slice(bytes);
+            assert!(Contribution::checked(bytes, VERSION).is_err());
+        }
+    }
+}
