@@ -2,7 +2,7 @@
 //! The same bytes are sent and stored.
 //!
 //! ```text
-//!   how many were added 4 | how many were removed 4 | where each entry ends 4 .. | the entries
+//!   what was added 1 | how many were added 4 | how many were removed 4 | where each entry ends 4 .. | the entries
 //!
 //!   what was added,   by kind and name:            what it has 1 | length of the name 4 | [at 8] | [since 8 | at 8 | total 16] | name | value
 //!   what was removed, by kind, name and replica:   what it has 1 | length of the name 4 | replica 2 | at 8 | [total 16] | name
@@ -69,6 +69,14 @@ impl Added<'_> {
             || self.count.is_some_and(|count| count.since <= removed.at)
     }
 
+    fn has(&self) -> u8 {
+        let kind = match self.name.kind {
+            Kind::Hash => FIELDS,
+            Kind::Set => MEMBERS,
+        };
+        kind | if self.count.is_some() { COUNTS } else { 0 }
+    }
+
     /// The bytes of its name and its value.
     pub fn bytes(&self) -> usize {
         self.name.name.len() + self.value.map_or(0, |(_, value)| value.len())
@@ -87,9 +95,19 @@ const VALUE: u8 = 2;
 const COUNT: u8 = 4;
 const TOTAL: u8 = 8;
 
-/// The bytes of the two numbers at the beginning, and of each end.
-const HEAD: usize = 8;
+// What was added.
+const FIELDS: u8 = 1;
+const MEMBERS: u8 = 2;
+const COUNTS: u8 = 4;
+
+/// The places of the two numbers, the bytes before the ends, and those of each end.
+const HOW_MANY_ADDED: usize = 1;
+const HOW_MANY_REMOVED: usize = 5;
+const HEAD: usize = 9;
 const END: usize = 4;
+
+/// The bytes of an entry with a value beside its name and the value.
+const BESIDE: usize = 13;
 
 /// The bytes of an entry that are not yet taken.
 struct Rest<'a>(&'a [u8]);
@@ -209,7 +227,7 @@ impl Contribution {
         if self.0.len() < HEAD {
             return Err(other());
         }
-        let (added, removed) = (self.number(0), self.number(END));
+        let (added, removed) = (self.number(HOW_MANY_ADDED), self.number(HOW_MANY_REMOVED));
         let head = (u64::from(added) + u64::from(removed)) * END as u64 + HEAD as u64;
         let entries = (self.0.len() as u64).checked_sub(head).ok_or_else(other)?;
         let ends = || (0..self.entries()).map(|entry| u64::from(self.end(entry)));
@@ -227,9 +245,10 @@ impl Contribution {
                 false => Err(format!("the total '{total}'")),
             }
         };
-        let mut last = None;
+        let (mut last, mut has) = (None, 0);
         for entry in 0..added as usize {
             let added = Rest(self.entry(entry)).added().ok_or_else(other)?;
+            has |= added.has();
             if last.is_some_and(|last| last >= added.name) {
                 return Err("elements in another order, or one of them twice".to_string());
             }
@@ -244,6 +263,9 @@ impl Contribution {
                     return Err(format!("a count since {} until {}", count.since, count.at));
                 }
             }
+        }
+        if has != self.0[0] {
+            return Err(other());
         }
         let mut last = None;
         for entry in added as usize..self.entries() {
@@ -271,11 +293,31 @@ impl Contribution {
 
     /// How many entries there are of what was added.
     pub(crate) fn len(&self) -> usize {
-        self.number(0) as usize
+        self.number(HOW_MANY_ADDED) as usize
     }
 
     fn entries(&self) -> usize {
-        self.number(0) as usize + self.number(END) as usize
+        self.len() + self.number(HOW_MANY_REMOVED) as usize
+    }
+
+    /// Whether anything was removed.
+    pub(crate) fn has_removals(&self) -> bool {
+        self.number(HOW_MANY_REMOVED) > 0
+    }
+
+    /// The type of what was added, if all of it has that type, and all of it are values.
+    pub(crate) fn values_of(&self) -> Option<Kind> {
+        match self.0.first() {
+            Some(&FIELDS) => Some(Kind::Hash),
+            Some(&MEMBERS) => Some(Kind::Set),
+            _ => None,
+        }
+    }
+
+    /// The bytes of all names and values that were added, if all of it are values.
+    pub(crate) fn bytes_of_values(&self) -> usize {
+        let entries = self.len().checked_sub(1).map_or(0, |last| self.end(last)) as usize;
+        entries.saturating_sub(self.len() * BESIDE)
     }
 
     fn end(&self, entry: usize) -> u32 {
@@ -297,7 +339,7 @@ impl Contribution {
     }
 
     /// What was added, by kind and name.
-    pub(crate) fn added(&self) -> impl Iterator<Item = Added<'_>> {
+    pub(crate) fn added(&self) -> impl ExactSizeIterator<Item = Added<'_>> {
         (0..self.len()).map(|entry| self.added_at(entry))
     }
 
@@ -338,9 +380,12 @@ impl Contribution {
         self.0.clone()
     }
 
-    /// A name or a value of it, which shares its memory.
-    pub(crate) fn shared(&self, part: &[u8]) -> Bytes {
-        self.0.slice_ref(part)
+    /// A name or a value of it. It shares this memory, unless it would keep much more of it than it needs.
+    pub(crate) fn part(&self, part: &[u8]) -> Bytes {
+        match part.len() >= self.0.len() / 4 {
+            true => self.0.slice_ref(part),
+            false => Bytes::copy_from_slice(part),
+        }
     }
 
     /// The same in memory of its own.
@@ -383,18 +428,19 @@ fn bad(found: String) -> BadFrame {
 /// A contribution that is being written. What was added comes first.
 #[derive(Default)]
 pub(crate) struct Builder {
+    has: u8,
     added: u32,
     ends: Vec<u32>,
     entries: Vec<u8>,
 }
 
 impl Builder {
-    /// Room for this many entries, and for as many bytes as this contribution has.
+    /// Room for what a contribution has, and some more entries.
     pub fn like(contribution: &Contribution, more: usize) -> Builder {
         Builder {
-            added: 0,
             ends: Vec::with_capacity(contribution.entries() + more),
             entries: Vec::with_capacity(contribution.0.len() + 64 * more),
+            ..Builder::default()
         }
     }
 
@@ -435,6 +481,7 @@ impl Builder {
             self.entries.extend_from_slice(value);
         }
         self.end();
+        self.has |= added.has();
         self.added += 1;
     }
 
@@ -457,6 +504,7 @@ impl Builder {
             return Contribution::default();
         }
         let mut bytes = Vec::with_capacity(HEAD + self.ends.len() * END + self.entries.len());
+        bytes.push(self.has);
         bytes.extend_from_slice(&self.added.to_be_bytes());
         bytes.extend_from_slice(&(self.ends.len() as u32 - self.added).to_be_bytes());
         for end in self.ends {
@@ -644,9 +692,9 @@ mod tests {
         }
         for bytes in [
             &[0; 3][..],
-            &[0; 8],
+            &[0; 9],
             &[255; 64],
-            &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
         ] {
             let bytes = Bytes::copy_from_slice(bytes);
             assert!(Contribution::checked(bytes, VERSION).is_err());

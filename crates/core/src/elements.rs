@@ -29,10 +29,12 @@
 //! A replica writes all that it has added itself, and all that it has removed of others and that these have not dropped yet. So a write of one element costs time, memory and bandwidth in proportion to the elements that were
 //! added at this site. [`Edit::MAX_BYTES`] bounds them.
 use crate::compute::decimal;
+use crate::contribution::{Added, Builder, Contribution, Name};
 use crate::frame::{put_record, take_record};
 use crate::{BadFrame, Hlc, ReplicaSet, Wire};
 use bytes::{Bytes, BytesMut};
 use rust_decimal::Decimal;
+use std::fmt;
 
 /// What elements a key has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
@@ -55,11 +57,13 @@ impl Kind {
 }
 
 /// A hash or a set, as a reader sees it. It has at least one element.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// If all that is shown is what one replica has added, it shares the memory of that.
+#[derive(Clone)]
 pub struct Elements {
     kind: Kind,
-    /// By name.
-    elements: Vec<(Bytes, Bytes)>,
+    /// It has added values of this kind alone. When they were stamped, and what was removed, is no part of the hash or the set.
+    of: Contribution,
 }
 
 impl Elements {
@@ -70,7 +74,28 @@ impl Elements {
             elements.sort_by(|one, other| one.0.cmp(&other.0));
             elements.dedup_by(|later, first| later.0 == first.0);
         }
-        (!elements.is_empty()).then_some(Elements { kind, elements })
+        let mut builder = Builder::default();
+        for (name, value) in &elements {
+            Elements::put(&mut builder, Name { kind, name }, value);
+        }
+        Elements::of(&builder.done())
+    }
+
+    /// The next element by name.
+    pub(crate) fn put(builder: &mut Builder, name: Name<'_>, value: &[u8]) {
+        builder.add(&Added {
+            name,
+            value: Some((Hlc::ZERO, value)),
+            count: None,
+        });
+    }
+
+    /// All that was added. `None` if that is nothing, of both kinds, or has a count.
+    pub(crate) fn of(all: &Contribution) -> Option<Elements> {
+        Some(Elements {
+            kind: all.values_of()?,
+            of: all.clone(),
+        })
     }
 
     /// Whether it is a hash or a set.
@@ -81,23 +106,51 @@ impl Elements {
     /// How many elements there are: at least one.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
-        self.elements.len()
+        self.of.len()
     }
 
     /// The value of a field; the empty value for a member.
-    pub fn get(&self, name: &[u8]) -> Option<&Bytes> {
-        let place = self.elements.binary_search_by(|(other, _)| (**other).cmp(name));
-        place.ok().map(|place| &self.elements[place].1)
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let kind = self.kind;
+        let found = self.of.find(Name { kind, name })?;
+        found.value.map(|(_, value)| value)
     }
 
     /// The elements, by name.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Bytes, &Bytes)> {
-        self.elements.iter().map(|(name, value)| (name, value))
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.of.added().map(|added| {
+            let value = added.value.map_or(&[][..], |(_, value)| value);
+            (added.name.name, value)
+        })
+    }
+
+    /// A name or a value of it, to keep.
+    pub fn part(&self, part: &[u8]) -> Bytes {
+        self.of.part(part)
     }
 
     /// The bytes of all names and values.
     pub fn bytes(&self) -> usize {
-        self.iter().map(|(name, value)| name.len() + value.len()).sum()
+        self.of.bytes_of_values()
+    }
+}
+
+impl PartialEq for Elements {
+    fn eq(&self, other: &Elements) -> bool {
+        self.kind == other.kind && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Elements {}
+
+impl fmt::Debug for Elements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text =
+            |(name, value): (&[u8], &[u8])| (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
+        f.debug_struct("Elements")
+            .field("kind", &self.kind)
+            .field("elements", &self.iter().map(text).collect::<Vec<_>>())
+            .finish()
     }
 }
 
@@ -233,7 +286,8 @@ pub(crate) struct ElementsRecord {
 
 impl From<&Elements> for ElementsRecord {
     fn from(elements: &Elements) -> ElementsRecord {
-        let (names, values) = elements.elements.iter().cloned().unzip();
+        let parts = |(name, value): (&[u8], &[u8])| (elements.part(name), elements.part(value));
+        let (names, values) = elements.iter().map(parts).unzip();
         ElementsRecord {
             kind: elements.kind.into(),
             names,
@@ -342,10 +396,11 @@ mod tests {
                 prop_assert!(map.is_empty());
                 return Ok(());
             };
-            prop_assert!(elements.iter().eq(map.iter()));
+            prop_assert!(elements.iter().eq(map.iter().map(|(name, value)| (&name[..], &value[..]))));
             for (name, value) in &map {
-                prop_assert_eq!(elements.get(name), Some(value));
+                prop_assert_eq!(elements.get(name), Some(&value[..]));
             }
+            prop_assert_eq!(elements.bytes(), map.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>());
             prop_assert_eq!(elements.get(b"longer than any"), None);
             prop_assert_eq!(ElementsRecord::from(&elements).elements(), Ok(elements));
         }

@@ -221,7 +221,7 @@ impl Contribution {
     /// What a replica contributes after it has removed everything that it has seen.
     pub(crate) fn cleared(before: Contributions<'_>, by: VersionId) -> Contribution {
         let mut next = Next::new(before, by);
-        for (.., added) in before.all() {
+        for (_, added) in before.all() {
             next.remove(added.name);
         }
         next.done().0

@@ -45,13 +45,13 @@ impl Left<'_> {
 
 /// The value of an element: the newest one that was written, and what was added to it.
 pub(crate) struct ElementValue<'a> {
-    written: Option<(&'a Contribution, &'a [u8])>,
+    written: Option<&'a [u8]>,
     added: Option<Decimal>,
 }
 
-impl<'a> ElementValue<'a> {
-    fn sum(self, bytes: impl FnOnce(&'a Contribution, &'a [u8]) -> Bytes) -> Option<Sum> {
-        let written = self.written.map(|(of, value)| Sum::Text(bytes(of, value)));
+impl ElementValue<'_> {
+    fn sum(self) -> Option<Sum> {
+        let written = self.written.map(|value| Sum::Text(Bytes::copy_from_slice(value)));
         match self.added {
             Some(added) => Some(Sum::plus(written, added)),
             None => written,
@@ -194,18 +194,15 @@ impl<'a> Contributions<'a> {
     }
 
     /// The value of an element that these have added. `None`: nothing is left of it.
-    fn value(
-        &self,
-        of: impl Iterator<Item = (ReplicaId, &'a Contribution, Added<'a>)>,
-    ) -> Option<ElementValue<'a>> {
+    fn value(&self, of: impl Iterator<Item = (ReplicaId, Added<'a>)>) -> Option<ElementValue<'a>> {
         let mut newest: Option<((Hlc, ReplicaId), _)> = None;
         let mut total: Option<Decimal> = None;
-        for (replica, share, of_replica) in of {
+        for (replica, of_replica) in of {
             let left = self.left(replica, &of_replica);
             if let Some((at, value)) = left.value
                 && newest.is_none_or(|(newest, _)| newest < (at, replica))
             {
-                newest = Some(((at, replica), (share, value)));
+                newest = Some(((at, replica), value));
             }
             if let Some(count) = left.count {
                 total = Some(total.map_or(count, |total| added(total, count)));
@@ -219,7 +216,7 @@ impl<'a> Contributions<'a> {
 
     fn named(&self, name: Name<'_>) -> Option<ElementValue<'a>> {
         let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
-            share.find(name).map(|added| (replica, share, added))
+            share.find(name).map(|added| (replica, added))
         };
         self.value(self.shares.iter().filter_map(of))
     }
@@ -229,41 +226,56 @@ impl<'a> Contributions<'a> {
         self.named(name).is_some()
     }
 
-    /// The value of an element, before it is written down. In memory of its own.
+    /// The value of an element, before it is written down.
     pub fn sum(&self, name: Name<'_>) -> Option<Sum> {
-        self.named(name)?.sum(|_, value| Bytes::copy_from_slice(value))
+        self.named(name)?.sum()
     }
 
     /// Everything that was added, by name.
-    pub fn all(&self) -> Vec<(ReplicaId, &'a Contribution, Added<'a>)> {
+    pub fn all(&self) -> Vec<(ReplicaId, Added<'a>)> {
         let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
-            share.added().map(move |added| (replica, share, added))
+            share.added().map(move |added| (replica, added))
         };
         let mut all: Vec<_> = self.shares.iter().flat_map(of).collect();
         if self.shares.len() > 1 {
-            all.sort_by(|(.., one), (.., other)| one.name.cmp(&other.name));
+            all.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
         }
         all
     }
 
-    /// The hash or, if there is none, the set. Its names and values share the memory of the shares.
+    /// The hash or, if there is none, the set.
     pub fn shown(&self) -> Option<Elements> {
+        if let Some(elements) = self.untouched() {
+            return Some(elements);
+        }
         let all = self.all();
-        let mut elements = Vec::with_capacity(all.len());
-        let mut shown = None;
-        for of in all.chunk_by(|(.., one), (.., other)| one.name == other.name) {
-            let (_, share, Added { name, .. }) = of[0];
+        let (mut builder, mut shown) = (Builder::default(), None);
+        for of in all.chunk_by(|(_, one), (_, other)| one.name == other.name) {
+            let name = of[0].1.name;
             // The fields come before the members.
             if shown.is_some_and(|shown| shown != name.kind) {
                 break;
             }
             let value = self.value(of.iter().copied());
-            if let Some(value) = value.and_then(|value| value.sum(Contribution::shared)) {
+            if let Some(value) = value.and_then(ElementValue::sum) {
                 shown = Some(name.kind);
-                elements.push((share.shared(name.name), value.written()));
+                Elements::put(&mut builder, name, &value.written());
             }
         }
-        Elements::new(shown?, elements)
+        Elements::of(&builder.done())
+    }
+
+    /// What is shown if one replica has added everything, as values, and nothing of it is removed.
+    fn untouched(&self) -> Option<Elements> {
+        let mut adders = self.shares.iter().filter(|(.., share)| share.len() > 0);
+        let (Some((replica, _, all)), None) = (adders.next(), adders.next()) else {
+            return None;
+        };
+        let mut others = self.shares.iter().filter(|(other, ..)| other != replica);
+        let is_touched = self.expired.is_some()
+            || !self.resets.is_empty()
+            || others.any(|(.., share)| share.has_removals());
+        Elements::of(all).filter(|_| !is_touched)
     }
 
     /// Whether there are elements, and of which kind.

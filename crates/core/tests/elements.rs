@@ -229,9 +229,9 @@ impl World {
             Edit::AddDecimal(..) => unreachable!("it is not drawn"),
         };
         if let Some((name, more)) = add {
-            let value = before.as_ref().and_then(|before| before.get(&name).cloned());
+            let value = before.as_ref().and_then(|before| before.get(&name));
             let number = value.map_or(Some(0), |value| {
-                std::str::from_utf8(&value).ok()?.parse::<i64>().ok()
+                std::str::from_utf8(value).ok()?.parse::<i64>().ok()
             });
             let Some(number) = number else {
                 return (new, Some(Changed::NotComputed(NotComputed::FieldNotAnInteger)));

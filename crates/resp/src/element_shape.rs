@@ -3,7 +3,7 @@
 //! The key is read as `GET` reads it, so each of them has the levels, the receipt and the conflicts of a read, and no protocol knows of them. A key without a value
 //! counts as an empty hash or set. A key with a value of another type is refused with `-WRONGTYPE`.
 use crate::output::SHARED_BYTES;
-use crate::shape::{MATCH_STEPS, REPLY_BYTES, check_reply, matching, unfit, write_checked_values};
+use crate::shape::{MATCH_STEPS, REPLY_BYTES, check_reply, matching, unfit};
 use crate::{Limits, Writer, refusal::Refusal};
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Elements, Kind};
@@ -121,7 +121,7 @@ impl ElementShape {
 
     /// About how many bytes the reply has, at most.
     pub(crate) fn reply_bytes(&self, elements: &Elements) -> usize {
-        let of = |name: &Bytes| REPLY_BYTES + elements.get(name).map_or(0, Bytes::len);
+        let of = |name: &Bytes| REPLY_BYTES + elements.get(name).map_or(0, <[u8]>::len);
         match &self.shown {
             Shown::Value(name) => of(name),
             Shown::Values(names) => names.iter().map(of).sum(),
@@ -139,20 +139,34 @@ impl ElementShape {
         writer: &mut Writer<'_>,
     ) -> Result<(), Refusal> {
         let elements = elements_of(self.kind, answer)?;
-        let get = |name: &Bytes| elements.and_then(|elements| elements.get(name));
-        let all = || elements.into_iter().flat_map(Elements::iter);
+        let get = |name: &[u8]| {
+            let of = elements?;
+            of.get(name).map(|bytes| Piece { bytes, of })
+        };
+        let all = || elements.into_iter().flat_map(pieces);
+        let names = || all().map(|(name, _)| name);
         match &self.shown {
             Shown::Value(name) => {
                 let value = get(name);
-                budget.spend(value.map_or(0, Bytes::len))?;
-                writer.value(value);
+                budget.spend(value.map_or(0, |value| value.bytes.len()))?;
+                match value {
+                    Some(value) => value.write(writer),
+                    None => writer.null(),
+                }
             }
             Shown::Values(names) => {
-                let values: Vec<Option<Bytes>> = names.iter().map(|name| get(name).cloned()).collect();
-                budget.spend(values.iter().flatten().map(Bytes::len).sum())?;
-                write_checked_values(&values, writer);
+                let values: Vec<Option<Piece<'_>>> = names.iter().map(|name| get(name)).collect();
+                budget.spend(values.iter().flatten().map(|value| value.bytes.len()).sum())?;
+                reserve(values.iter().copied(), writer);
+                writer.array(values.len());
+                for value in values {
+                    match value {
+                        Some(value) => value.write(writer),
+                        None => writer.null(),
+                    }
+                }
             }
-            Shown::Length(name) => writer.integer(get(name).map_or(0, Bytes::len) as i64),
+            Shown::Length(name) => writer.integer(get(name).map_or(0, |value| value.bytes.len()) as i64),
             Shown::Has(name) => writer.integer(i64::from(get(name).is_some())),
             Shown::HasEach(names) => {
                 writer.array(names.len());
@@ -162,18 +176,18 @@ impl ElementShape {
             }
             Shown::Count => writer.integer(elements.map_or(0, Elements::len) as i64),
             Shown::All if self.kind == Kind::Hash => {
-                let pairs = || all().flat_map(|(name, value)| [name, value]);
-                write_all(pairs(), Header::Map, budget, writer)?;
+                let pairs = all().flat_map(|(name, value)| [name, value]);
+                write_all(pairs, Header::Map, budget, writer)?;
             }
-            Shown::All => write_all(all().map(|(name, _)| name), Header::Set, budget, writer)?,
-            Shown::Names => write_all(all().map(|(name, _)| name), Header::Array, budget, writer)?,
+            Shown::All => write_all(names(), Header::Set, budget, writer)?,
+            Shown::Names => write_all(names(), Header::Array, budget, writer)?,
             Shown::AllValues => write_all(all().map(|(_, value)| value), Header::Array, budget, writer)?,
             Shown::Matching(wanted) => {
-                let looked_at = all().filter(|_| !wanted.is_over).map(|(name, _)| name);
+                let looked_at = names().filter(|_| !wanted.is_over);
                 let found = matching(looked_at, wanted.pattern.as_deref(), &mut budget.steps)?;
                 let with_values = wanted.with_values && self.kind == Kind::Hash;
                 let shown = found.into_iter().flat_map(|name| {
-                    let value = get(name).filter(|_| with_values);
+                    let value = get(name.bytes).filter(|_| with_values);
                     std::iter::once(name).chain(value)
                 });
                 writer.array(2);
@@ -201,21 +215,19 @@ impl Together {
         let sets: Vec<Option<&Elements>> = sets.collect::<Result<_, _>>()?;
         // All of them are looked at, and the reply is not larger.
         budget.spend(sets.iter().flatten().map(|set| bytes_of_elements(set)).sum())?;
-        write_names(&self.members(&sets), Header::Set, writer);
+        write_pieces(&self.members(&sets), Header::Set, writer);
         Ok(())
     }
 
     /// The members, in order.
-    fn members<'a>(self, sets: &[Option<&'a Elements>]) -> Vec<&'a Bytes> {
-        fn names(set: &Elements) -> impl Iterator<Item = &Bytes> {
-            set.iter().map(|(name, _)| name)
-        }
-        let has = |set: &Option<&Elements>, name: &Bytes| set.is_some_and(|set| set.get(name).is_some());
+    fn members<'a>(self, sets: &[Option<&'a Elements>]) -> Vec<Piece<'a>> {
+        let has =
+            |set: &Option<&Elements>, name: &Piece<'_>| set.is_some_and(|set| set.get(name.bytes).is_some());
         match self {
             Together::Union => {
-                let mut found: Vec<&Bytes> = sets.iter().flatten().copied().flat_map(names).collect();
-                found.sort();
-                found.dedup();
+                let mut found: Vec<Piece<'_>> = sets.iter().flatten().copied().flat_map(names).collect();
+                found.sort_by_key(|name| name.bytes);
+                found.dedup_by_key(|name| name.bytes);
                 found
             }
             Together::Intersection => {
@@ -237,6 +249,42 @@ impl Together {
     }
 }
 
+/// A name or a value, and the hash or set that it is of.
+#[derive(Debug, Clone, Copy)]
+struct Piece<'a> {
+    bytes: &'a [u8],
+    of: &'a Elements,
+}
+
+impl AsRef<[u8]> for Piece<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl Piece<'_> {
+    fn is_copied(self) -> bool {
+        self.bytes.len() < SHARED_BYTES
+    }
+
+    fn write(self, writer: &mut Writer<'_>) {
+        match self.is_copied() {
+            true => writer.bulk(self.bytes),
+            false => writer.value(Some(&self.of.part(self.bytes))),
+        }
+    }
+}
+
+/// The names and the values.
+fn pieces(of: &Elements) -> impl Iterator<Item = (Piece<'_>, Piece<'_>)> {
+    let piece = move |bytes| Piece { bytes, of };
+    of.iter().map(move |(name, value)| (piece(name), piece(value)))
+}
+
+fn names(of: &Elements) -> impl Iterator<Item = Piece<'_>> {
+    pieces(of).map(|(name, _)| name)
+}
+
 /// How a reply of several names or values begins.
 #[derive(Debug, Clone, Copy)]
 enum Header {
@@ -247,30 +295,37 @@ enum Header {
 
 /// Writes names or values behind a header that says how many they are.
 fn write_all<'a>(
-    all: impl Iterator<Item = &'a Bytes>,
+    all: impl Iterator<Item = Piece<'a>>,
     header: Header,
     budget: &mut Budget,
     writer: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let all: Vec<&Bytes> = all.collect();
-    budget.spend(all.iter().map(|bytes| bytes.len()).sum())?;
-    write_names(&all, header, writer);
+    let all: Vec<Piece<'_>> = all.collect();
+    budget.spend(all.iter().map(|piece| piece.bytes.len()).sum())?;
+    write_pieces(&all, header, writer);
     Ok(())
 }
 
-fn write_names(names: &[&Bytes], header: Header, writer: &mut Writer<'_>) {
-    let lens = names.iter().map(|name| name.len());
-    let copied = lens.filter(|&bytes| bytes < SHARED_BYTES);
-    writer.reserve(copied.sum::<usize>() + REPLY_BYTES * names.len());
+fn write_pieces(pieces: &[Piece<'_>], header: Header, writer: &mut Writer<'_>) {
+    reserve(pieces.iter().copied().map(Some), writer);
     match header {
-        Header::Array => writer.array(names.len()),
-        Header::Set => writer.set(names.len()),
+        Header::Array => writer.array(pieces.len()),
+        Header::Set => writer.set(pieces.len()),
         // A field and its value are a pair.
-        Header::Map => writer.map(names.len() / 2),
+        Header::Map => writer.map(pieces.len() / 2),
     }
-    for name in names {
-        writer.value(Some(name));
+    for piece in pieces {
+        piece.write(writer);
     }
+}
+
+/// Makes room for all that is copied.
+fn reserve<'a>(pieces: impl Iterator<Item = Option<Piece<'a>>>, writer: &mut Writer<'_>) {
+    let bytes = |piece: Option<Piece<'_>>| {
+        let copied = piece.filter(|piece| piece.is_copied());
+        REPLY_BYTES + copied.map_or(0, |piece| piece.bytes.len())
+    };
+    writer.reserve(pieces.map(bytes).sum());
 }
 
 #[cfg(test)]
@@ -294,7 +349,7 @@ mod tests {
             let held: Vec<Option<Elements>> = sets.iter().map(elements).collect();
             let held: Vec<Option<&Elements>> = held.iter().map(Option::as_ref).collect();
             let found = |together: Together| -> Vec<u8> {
-                together.members(&held).iter().map(|member| member[0]).collect()
+                together.members(&held).iter().map(|member| member.bytes[0]).collect()
             };
             let of_all = |with: fn(&BTreeSet<u8>, &BTreeSet<u8>) -> BTreeSet<u8>| -> Vec<u8> {
                 let all = sets.iter().cloned().reduce(|one, other| with(&one, &other));

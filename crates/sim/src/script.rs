@@ -823,7 +823,7 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
 }
 
 fn elements_text(elements: &Elements) -> String {
-    let element = |(name, value): (&Bytes, &Bytes)| match elements.kind() {
+    let element = |(name, value): (&[u8], &[u8])| match elements.kind() {
         Kind::Hash => format!("{}={}", name.escape_ascii(), value.escape_ascii()),
         Kind::Set => name.escape_ascii().to_string(),
     };

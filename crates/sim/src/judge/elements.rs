@@ -312,6 +312,6 @@ impl Judge {
 fn of(elements: &Elements) -> BTreeMap<Bytes, Bytes> {
     elements
         .iter()
-        .map(|(name, value)| (name.clone(), value.clone()))
+        .map(|(name, value)| (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)))
         .collect()
 }
