@@ -173,8 +173,9 @@ impl Change {
     /// # Errors
     /// If nothing is to be written, because a delete or a change of an expiry finds no value, the condition does not hold, or no value is computed: the answer.
     pub fn of<M: Meta>(&self, before: &Shown<'_, M>, now: Hlc) -> Result<NewContent, Changed> {
-        let existed = before.has_value(now);
         let decides = self.decides().then(|| self.deciding(before, now));
+        // An addition alone finds out at its stamp what was there.
+        let existed = (self.adds.is_none() || decides.is_some()) && before.has_value(now);
         if let Some(decides) = &decides {
             decides.decide(existed, before.value(now))?;
         }

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use rust_decimal::Decimal;
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Range;
 
 /// The elements that one replica has added, and those of others that it has removed.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -84,7 +85,7 @@ impl Added<'_> {
 }
 
 impl Removed<'_> {
-    fn place(&self) -> (Name<'_>, ReplicaId) {
+    pub fn place(&self) -> (Name<'_>, ReplicaId) {
         (self.name, self.seen.replica)
     }
 }
@@ -340,7 +341,12 @@ impl Contribution {
 
     /// What was added, by kind and name.
     pub(crate) fn added(&self) -> impl ExactSizeIterator<Item = Added<'_>> {
-        (0..self.len()).map(|entry| self.added_at(entry))
+        self.added_among(0..self.len())
+    }
+
+    /// Of what was added, these entries.
+    pub(crate) fn added_among(&self, entries: Range<usize>) -> impl ExactSizeIterator<Item = Added<'_>> {
+        entries.map(|entry| self.added_at(entry))
     }
 
     /// What was removed, by kind, name and replica.
@@ -348,21 +354,22 @@ impl Contribution {
         (self.len()..self.entries()).map(|entry| self.removed_at(entry))
     }
 
+    /// The number of the entry of this name in what was added, or that of the entry before which it would be.
+    pub(crate) fn place(&self, name: Name<'_>) -> Result<usize, usize> {
+        bisect(0..self.len(), |entry| self.added_at(entry).name.cmp(&name))
+    }
+
     /// The element of this name that was added.
     pub(crate) fn find(&self, name: Name<'_>) -> Option<Added<'_>> {
-        bisect(0, self.len(), |entry| {
-            let added = self.added_at(entry);
-            (added.name.cmp(&name), added)
-        })
+        self.place(name).ok().map(|entry| self.added_at(entry))
     }
 
     /// What was removed of an element that a replica has added.
     pub(crate) fn removal(&self, name: Name<'_>, replica: ReplicaId) -> Option<SeenCount> {
-        let found = bisect(self.len(), self.entries(), |entry| {
-            let removed = self.removed_at(entry);
-            (removed.place().cmp(&(name, replica)), removed)
+        let found = bisect(self.len()..self.entries(), |entry| {
+            self.removed_at(entry).place().cmp(&(name, replica))
         });
-        found.map(|removed| removed.seen)
+        found.ok().map(|entry| self.removed_at(entry).seen)
     }
 
     /// Whether it says nothing.
@@ -408,17 +415,18 @@ impl fmt::Debug for Contribution {
     }
 }
 
-/// Looks an entry up by bisection.
-fn bisect<T>(mut low: usize, mut high: usize, mut compared: impl FnMut(usize) -> (Ordering, T)) -> Option<T> {
+/// Looks an entry up by bisection: its number, or that of the entry before which it would be.
+fn bisect(among: Range<usize>, compared: impl Fn(usize) -> Ordering) -> Result<usize, usize> {
+    let (mut low, mut high) = (among.start, among.end);
     while low < high {
         let middle = low.midpoint(high);
         match compared(middle) {
-            (Ordering::Less, _) => low = middle + 1,
-            (Ordering::Equal, found) => return Some(found),
-            (Ordering::Greater, _) => high = middle,
+            Ordering::Less => low = middle + 1,
+            Ordering::Equal => return Ok(middle),
+            Ordering::Greater => high = middle,
         }
     }
-    None
+    Err(low)
 }
 
 fn bad(found: String) -> BadFrame {
@@ -432,6 +440,8 @@ pub(crate) struct Builder {
     added: u32,
     ends: Vec<u32>,
     entries: Vec<u8>,
+    /// Those of the names and values that were added.
+    bytes: usize,
 }
 
 impl Builder {
@@ -483,6 +493,34 @@ impl Builder {
         self.end();
         self.has |= added.has();
         self.added += 1;
+        self.bytes += added.bytes();
+    }
+
+    /// Adds entries of a contribution that has added values of one kind alone. They are the next ones by name.
+    pub fn copy(&mut self, of: &Contribution, entries: Range<usize>) {
+        let Some(last) = entries.clone().next_back() else {
+            return;
+        };
+        let begin = entries.start.checked_sub(1).map_or(0, |before| of.end(before));
+        let head = HEAD + of.entries() * END;
+        let copied = &of.0[head + begin as usize..head + of.end(last) as usize];
+        let behind = self.entries.len() as u32;
+        self.ends
+            .extend(entries.clone().map(|entry| of.end(entry) - begin + behind));
+        self.entries.extend_from_slice(copied);
+        self.has |= of.0[0];
+        self.added += entries.len() as u32;
+        self.bytes += copied.len() - BESIDE * entries.len();
+    }
+
+    /// How many entries were added.
+    pub fn len(&self) -> usize {
+        self.added as usize
+    }
+
+    /// The bytes of all names and values that were added.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The next one by kind, name and replica, after everything that was added.
@@ -607,7 +645,15 @@ mod tests {
                 prop_assert_eq!(built.removal(name, ReplicaId(place.1)), seen);
             }
             prop_assert_eq!(Contribution::checked(built.encoded(), VERSION), Ok(built.clone()));
-            prop_assert_eq!(built.compact(), built);
+            prop_assert_eq!(built.compact(), built.clone());
+            if built.values_of().is_some() {
+                let mut copy = Builder::default();
+                copy.copy(&built, 0..built.len() / 2);
+                copy.copy(&built, built.len() / 2..built.len());
+                built.removed().for_each(|removed| copy.remove(&removed));
+                prop_assert_eq!((copy.len(), copy.bytes()), (built.len(), built.bytes_of_values()));
+                prop_assert_eq!(copy.done(), built);
+            }
         }
 
         /// What a peer has sent is refused, or is just what would be written.

@@ -5,7 +5,7 @@ use crate::share::Contributions;
 use crate::{Compute, Computed, Count, Edit, Kind, NotComputed, ReplicaId, SeenCount, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Why an edit writes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,14 +21,14 @@ impl From<NotComputed> for NotEdited {
     }
 }
 
-/// The next contribution of a replica, while it is made.
+/// The next contribution of a replica, while it is made. Elements are changed in the order of their names, each of them once.
 struct Next<'a> {
     before: Contributions<'a>,
     by: VersionId,
     /// What is added anew, and what is not any more.
-    added: BTreeMap<Name<'a>, Option<Added<'a>>>,
+    added: Vec<(Name<'a>, Option<Added<'a>>)>,
     /// What is removed anew.
-    removed: BTreeMap<(Name<'a>, ReplicaId), SeenCount>,
+    removed: Vec<Removed<'a>>,
 }
 
 /// What an element counts for beside its name and its value.
@@ -39,8 +39,8 @@ impl<'a> Next<'a> {
         Next {
             before,
             by,
-            added: BTreeMap::new(),
-            removed: BTreeMap::new(),
+            added: Vec::new(),
+            removed: Vec::new(),
         }
     }
 
@@ -49,37 +49,38 @@ impl<'a> Next<'a> {
         own.map_or(Contribution::nothing(), |(_, own)| own)
     }
 
-    /// What this replica has added to an element by now.
-    fn added(&self, name: Name<'a>) -> Option<Added<'a>> {
-        match self.added.get(&name) {
-            Some(added) => *added,
-            None => self.before.kept(self.by.replica, &self.own().find(name)?),
-        }
-    }
-
     /// Removes what is left of an element, at all replicas.
     fn remove(&mut self, name: Name<'a>) {
-        self.added.insert(name, None);
+        self.put(name, None);
+    }
+
+    /// Sets elements, and tells how many of them were not there before. Of a name that comes several times, the last value counts.
+    fn set_all(&mut self, mut elements: Vec<(Name<'a>, &'a [u8])>) -> Computed {
+        elements.sort_by_key(|(name, _)| *name);
+        let mut new = 0;
+        for of in elements.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some(&(name, value)) = of.last() else { continue };
+            new += u64::from(!self.before.has(name));
+            let added = Added {
+                name,
+                value: Some((self.by.at, value)),
+                count: None,
+            };
+            self.put(name, Some(added));
+        }
+        Computed::Elements(new)
+    }
+
+    /// Puts this in the place of what is left of an element.
+    fn put(&mut self, name: Name<'a>, added: Option<Added<'a>>) {
         let before = self.before;
         for (replica, added) in before.adders(name) {
             if replica != self.by.replica {
-                self.removed.insert((name, replica), added.seen_of(replica));
+                let seen = added.seen_of(replica);
+                self.removed.push(Removed { name, seen });
             }
         }
-    }
-
-    /// Whether it was not there before.
-    fn set(&mut self, name: Name<'a>, value: &'a [u8]) -> bool {
-        let own = self.added(name);
-        let is_new = own.is_none_or(|own| own.at() < self.by.at) && !self.before.has(name);
-        self.remove(name);
-        let added = Added {
-            name,
-            value: Some((self.by.at, value)),
-            count: None,
-        };
-        self.added.insert(name, Some(added));
-        is_new
+        self.added.push((name, added));
     }
 
     fn add(&mut self, name: Name<'a>, adds: &Compute) -> Result<Computed, NotComputed> {
@@ -89,17 +90,16 @@ impl<'a> Next<'a> {
             why => why,
         })?;
         let more = adds.added().ok_or(NotComputed::FieldNotANumber)?;
-        let before = self.added(name).unwrap_or(Added {
-            name,
-            value: None,
-            count: None,
-        });
-        let count = Count::next(before.count, self.by.at, more).ok_or(NotComputed::TooManyDigits)?;
+        let own = self.own().find(name);
+        let before = own.and_then(|own| self.before.kept(self.by.replica, &own));
+        let count = before.and_then(|before| before.count);
+        let count = Count::next(count, self.by.at, more).ok_or(NotComputed::TooManyDigits)?;
         let added = Added {
+            name,
+            value: before.and_then(|before| before.value),
             count: Some(count),
-            ..before
         };
-        self.added.insert(name, Some(added));
+        self.added.push((name, Some(added)));
         Ok(computed)
     }
 
@@ -107,39 +107,41 @@ impl<'a> Next<'a> {
     fn done(self) -> (Contribution, usize) {
         let own = self.own();
         let mut builder = Builder::like(own, self.added.len() + self.removed.len());
-        let mut bytes = 0;
-        let mut add = |added: Option<Added<'_>>| {
+        let (before, replica) = (self.before, self.by.replica);
+        let keeps_all = own.values_of().is_some() && before.keeps(replica);
+        let keep = |entries: Range<usize>, builder: &mut Builder| match keeps_all {
+            true => builder.copy(own, entries),
+            false => own
+                .added_among(entries)
+                .filter_map(|added| before.kept(replica, &added))
+                .for_each(|added| builder.add(&added)),
+        };
+        let mut from = 0;
+        for (name, added) in self.added {
+            let (to, next) = match own.place(name) {
+                Ok(there) => (there, there + 1),
+                Err(between) => (between, between),
+            };
+            keep(from..to, &mut builder);
+            from = next;
             if let Some(added) = added {
-                bytes += added.bytes() + OVERHEAD;
                 builder.add(&added);
             }
-        };
-        let mut new = self.added.into_iter().peekable();
-        for before in own.added() {
-            while let Some((_, added)) = new.next_if(|(name, _)| *name < before.name) {
-                add(added);
-            }
-            add(match new.next_if(|(name, _)| *name == before.name) {
-                Some((_, added)) => added,
-                None => self.before.kept(self.by.replica, &before),
-            });
         }
-        new.for_each(|(_, added)| add(added));
+        keep(from..own.len(), &mut builder);
+        let bytes = builder.bytes() + OVERHEAD * builder.len();
         let mut new = self.removed.into_iter().peekable();
-        let mut remove =
-            |((name, _), seen): ((Name<'_>, ReplicaId), SeenCount)| builder.remove(&Removed { name, seen });
         for before in own.removed() {
-            let place = (before.name, before.seen.replica);
-            while let Some(removed) = new.next_if(|(other, _)| *other < place) {
-                remove(removed);
+            while let Some(removed) = new.next_if(|removed| removed.place() < before.place()) {
+                builder.remove(&removed);
             }
-            match new.next_if(|(other, _)| *other == place) {
-                Some(removed) => remove(removed),
-                None if self.before.is_needed(&before) => remove((place, before.seen)),
+            match new.next_if(|removed| removed.place() == before.place()) {
+                Some(removed) => builder.remove(&removed),
+                None if self.before.is_needed(&before) => builder.remove(&before),
                 None => {}
             }
         }
-        new.for_each(remove);
+        new.for_each(|removed| builder.remove(&removed));
         (builder.done(), bytes)
     }
 }
@@ -162,18 +164,12 @@ impl Contribution {
         let mut next = Next::new(before, by);
         let computed = match edit {
             Edit::Set(fields) => {
-                let new = fields.iter().filter(|(name, value)| next.set(named(name), value));
-                Computed::Elements(new.count() as u64)
+                let fields = fields.iter().map(|(name, value)| (named(name), &value[..]));
+                next.set_all(fields.collect())
             }
-            Edit::Insert(names) => {
-                let new = names.iter().filter(|name| next.set(named(name), &[]));
-                Computed::Elements(new.count() as u64)
-            }
+            Edit::Insert(names) => next.set_all(names.iter().map(|name| (named(name), &[][..])).collect()),
             Edit::SetNew(name, _) if before.has(named(name)) => return Err(NotEdited::Nothing),
-            Edit::SetNew(name, value) => {
-                next.set(named(name), value);
-                Computed::Elements(1)
-            }
+            Edit::SetNew(name, value) => next.set_all(vec![(named(name), value)]),
             Edit::Add(name, more) => next.add(named(name), &Compute::Add(*more))?,
             Edit::AddDecimal(name, more) => next.add(named(name), &Compute::AddDecimal(*more))?,
             Edit::Remove(_, names) => {
@@ -203,16 +199,19 @@ impl Contribution {
         replicas: impl Iterator<Item = ReplicaId>,
     ) -> Contribution {
         let mut next = Next::new(before, by);
-        for replica in replicas {
-            for name in names {
-                let name = Name { kind, name };
+        let mut names: Vec<Name<'_>> = names.iter().map(|name| Name { kind, name }).collect();
+        names.sort_unstable();
+        names.dedup();
+        let replicas: Vec<ReplicaId> = replicas.collect();
+        for name in names {
+            next.added.push((name, None));
+            for &replica in &replicas {
                 let seen = SeenCount {
                     replica,
                     at: by.at,
                     total: Decimal::ZERO,
                 };
-                next.added.insert(name, None);
-                next.removed.insert((name, replica), seen);
+                next.removed.push(Removed { name, seen });
             }
         }
         next.done().0
@@ -221,8 +220,9 @@ impl Contribution {
     /// What a replica contributes after it has removed everything that it has seen.
     pub(crate) fn cleared(before: Contributions<'_>, by: VersionId) -> Contribution {
         let mut next = Next::new(before, by);
-        for (_, added) in before.all() {
-            next.remove(added.name);
+        let all = before.all();
+        for of in all.chunk_by(|(_, one), (_, other)| one.name == other.name) {
+            next.remove(of[0].1.name);
         }
         next.done().0
     }

@@ -63,7 +63,7 @@ impl ElementValue<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Contributions<'a> {
     /// By replica, and when each was stamped. Also those that say nothing of elements.
-    pub shares: &'a [(ReplicaId, Hlc, &'a Contribution)],
+    pub shares: &'a [(ReplicaId, Hlc, &'a Share)],
     /// What the register's version has reset, and which elements' counts it had seen.
     pub resets: &'a Resets,
     /// What was stamped before this time has expired.
@@ -127,7 +127,7 @@ impl<'a> Contributions<'a> {
         let of_shares = self
             .shares
             .iter()
-            .filter_map(|(.., share)| share.removal(name, replica));
+            .filter_map(|(.., share)| share.elements.removal(name, replica));
         let all = of_shares.chain(self.resets.removed.removal(name, replica));
         let most = all.max_by_key(|seen| seen.at);
         let whole = self.resets.of(replica);
@@ -147,7 +147,7 @@ impl<'a> Contributions<'a> {
     /// The contribution of a replica, and when it was stamped.
     pub fn of(&self, replica: ReplicaId) -> Option<(Hlc, &'a Contribution)> {
         let of_replica = self.shares.iter().find(|(other, ..)| *other == replica);
-        of_replica.map(|&(_, at, share)| (at, share))
+        of_replica.map(|&(_, at, share)| (at, &share.elements))
     }
 
     /// Whether a removal can be about something, now or later. It cannot if a share of the adder says so that is no older than what the removal had seen.
@@ -186,8 +186,8 @@ impl<'a> Contributions<'a> {
 
     /// What replicas have added to an element and of which something is left.
     pub fn adders(&self, name: Name<'_>) -> impl Iterator<Item = (ReplicaId, Added<'a>)> {
-        let of = move |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
-            let added = share.find(name)?;
+        let of = move |&(replica, _, share): &(ReplicaId, Hlc, &'a Share)| {
+            let added = share.elements.find(name)?;
             (!self.left(replica, &added).is_nothing()).then_some((replica, added))
         };
         self.shares.iter().filter_map(of)
@@ -215,8 +215,8 @@ impl<'a> Contributions<'a> {
     }
 
     fn named(&self, name: Name<'_>) -> Option<ElementValue<'a>> {
-        let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
-            share.find(name).map(|added| (replica, added))
+        let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Share)| {
+            share.elements.find(name).map(|added| (replica, added))
         };
         self.value(self.shares.iter().filter_map(of))
     }
@@ -233,8 +233,8 @@ impl<'a> Contributions<'a> {
 
     /// Everything that was added, by name.
     pub fn all(&self) -> Vec<(ReplicaId, Added<'a>)> {
-        let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Contribution)| {
-            share.added().map(move |added| (replica, added))
+        let of = |&(replica, _, share): &(ReplicaId, Hlc, &'a Share)| {
+            share.elements.added().map(move |added| (replica, added))
         };
         let mut all: Vec<_> = self.shares.iter().flat_map(of).collect();
         if self.shares.len() > 1 {
@@ -245,7 +245,7 @@ impl<'a> Contributions<'a> {
 
     /// The hash or, if there is none, the set.
     pub fn shown(&self) -> Option<Elements> {
-        if let Some(elements) = self.untouched() {
+        if let Some(elements) = self.alone().and_then(Elements::of) {
             return Some(elements);
         }
         let all = self.all();
@@ -265,24 +265,31 @@ impl<'a> Contributions<'a> {
         Elements::of(&builder.done())
     }
 
-    /// What is shown if one replica has added everything, as values, and nothing of it is removed.
-    fn untouched(&self) -> Option<Elements> {
-        let mut adders = self.shares.iter().filter(|(.., share)| share.len() > 0);
-        let (Some((replica, _, all)), None) = (adders.next(), adders.next()) else {
-            return None;
-        };
-        let mut others = self.shares.iter().filter(|(other, ..)| other != replica);
-        let is_touched = self.expired.is_some()
-            || !self.resets.is_empty()
-            || others.any(|(.., share)| share.has_removals());
-        Elements::of(all).filter(|_| !is_touched)
+    /// Whether everything that a replica has added is left. Only what is easily seen counts.
+    pub fn keeps(&self, replica: ReplicaId) -> bool {
+        let mut others = self.shares.iter().filter(|(other, ..)| *other != replica);
+        self.expired.is_none()
+            && self.resets.is_empty()
+            && !others.any(|(.., share)| share.elements.has_removals())
+    }
+
+    /// What one replica has added, if that is everything, and all of it is left.
+    fn alone(&self) -> Option<&'a Contribution> {
+        let mut adders = self.shares.iter().filter(|(.., share)| share.elements.len() > 0);
+        match (adders.next(), adders.next()) {
+            (Some((replica, _, all)), None) if self.keeps(*replica) => Some(&all.elements),
+            _ => None,
+        }
     }
 
     /// Whether there are elements, and of which kind.
     pub fn kind(&self) -> Option<Kind> {
+        if let Some(kind) = self.alone().and_then(Contribution::values_of) {
+            return Some(kind);
+        }
         let of_kind = |kind: Kind| {
             self.shares.iter().any(|&(replica, _, share)| {
-                let mut of_kind = share.added().filter(|added| added.name.kind == kind);
+                let mut of_kind = share.elements.added().filter(|added| added.name.kind == kind);
                 of_kind.any(|added| !self.left(replica, &added).is_nothing())
             })
         };
@@ -309,7 +316,7 @@ impl<'a> Contributions<'a> {
             add(before.name, before.seen);
         }
         for &(replica, _, share) in self.shares.iter().filter(|_| resets_all) {
-            for added in share.added() {
+            for added in share.elements.added() {
                 if self.left(replica, &added).count.is_some() {
                     add(added.name, added.seen_of(replica));
                 }

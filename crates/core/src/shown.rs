@@ -8,7 +8,11 @@ use crate::{
 };
 use bytes::Bytes;
 use rust_decimal::Decimal;
+use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// How many sites a key's shares are usually from. More of them take memory of their own.
+const SITES: usize = 3;
 
 /// What a reader sees of a key: the newest version of its register, and the newest share of each replica.
 #[derive(Debug, Clone)]
@@ -222,7 +226,7 @@ struct View<'a> {
     until: Option<Micros>,
     resets: &'a Resets,
     /// By replica, and when each was stamped.
-    shares: Vec<(ReplicaId, Hlc, &'a Share)>,
+    shares: SmallVec<[(ReplicaId, Hlc, &'a Share); SITES]>,
 }
 
 impl<'a> View<'a> {
@@ -260,10 +264,8 @@ impl<'a> View<'a> {
     }
 
     fn contributions<T>(&self, now: Hlc, of: impl FnOnce(Contributions<'_>) -> T) -> T {
-        let elements = |&(replica, at, share): &(ReplicaId, Hlc, &'a Share)| (replica, at, &share.elements);
-        let shares: Vec<_> = self.shares.iter().map(elements).collect();
         of(Contributions {
-            shares: &shares,
+            shares: &self.shares,
             resets: self.resets,
             expired: self.gone_before(now),
         })
