@@ -25,11 +25,13 @@ CHECKS = {
     "flush": "`FLUSHDB` of 300 keys in `eventual`",
     "cluster": "the client's cluster mode",
     "counter": "`INCR` in `consensus`",
+    "counter_elsewhere": "`INCR`, `INCRBY`, `DECR`, `INCRBYFLOAT` in `causal`",
     "lock": "`SET .. NX` in `consensus`",
     "transaction": "`MULTI` .. `EXEC` in `consensus`",
     "transaction_elsewhere": "`MULTI` .. `EXEC` in `causal`",
-    "hashes": "`HSET`",
-    "messages": "`PUBLISH`",
+    "hashes": "a hash: `HSET`, `HGET`, `HMGET`, `HGETALL`, `HINCRBY`, `HDEL`, `HEXISTS`, `HLEN`, `HSCAN`, `EXPIRE`",
+    "sets": "a set: `SADD`, `SREM`, `SISMEMBER`, `SCARD`, `SMEMBERS`; `SUNION`, `SINTER` of two keys of one partition",
+    "messages": "`SUBSCRIBE`, `PSUBSCRIBE`, `PUBLISH`",
 }
 DJANGO = {
     "set_and_get": "`set` with a timeout, `get`",
@@ -41,8 +43,8 @@ DJANGO = {
     "incr": "`incr`",
     "set_many": "`set_many`, with keys of one partition",
 }
-# What is refused, in all clients.
-REFUSED = {"hashes", "messages", "add"}
+# What is refused.
+REFUSED = {"add"}
 
 
 def run(command, cwd=HERE, **more):

@@ -4,7 +4,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -200,9 +202,129 @@ func transactionElsewhere(r redis.Cmdable) error {
 	return err
 }
 
-func hashes(r redis.Cmdable) error { return r.HSet(ctx, key("h"), "field", "value").Err() }
+func counterElsewhere(r redis.Cmdable) error {
+	one, err := r.Incr(ctx, key("n")).Result()
+	more, second := r.IncrBy(ctx, key("n"), 10).Result()
+	less, third := r.Decr(ctx, key("n")).Result()
+	if err := firstOf(err, second, third, wrong(one == 1 && more == 11 && less == 10, "the sums")); err != nil {
+		return err
+	}
+	sum, err := r.IncrByFloat(ctx, key("n"), 0.5).Result()
+	found, second := r.Get(ctx, key("n")).Result()
+	return firstOf(err, second, wrong(sum == 10.5 && found == "10.5", "INCRBYFLOAT"))
+}
 
-func messages(r redis.Cmdable) error { return r.Publish(ctx, "channel", "message").Err() }
+func hashes(r redis.Cmdable) error {
+	added, err := r.HSet(ctx, key("h"), "a", "1", "b", "two").Result()
+	more, second := r.HSet(ctx, key("h"), map[string]any{"b": "2", "c": "three", "d": ""}).Result()
+	if err := firstOf(err, second, wrong(added == 2 && more == 2, "HSET")); err != nil {
+		return err
+	}
+	value, err := r.HGet(ctx, key("h"), "b").Result()
+	_, nothing := r.HGet(ctx, key("h"), "nothing").Result()
+	some, second := r.HMGet(ctx, key("h"), "d", "nothing", "a").Result()
+	if err := firstOf(err, second, wrong(value == "2" && nothing == redis.Nil, "HGET"),
+		wrong(slices.Equal(some, []any{"", nil, "1"}), "HMGET")); err != nil {
+		return err
+	}
+	all, err := r.HGetAll(ctx, key("h")).Result()
+	expected := map[string]string{"a": "1", "b": "2", "c": "three", "d": ""}
+	if err := firstOf(err, wrong(maps.Equal(all, expected), "HGETALL")); err != nil {
+		return err
+	}
+	sum, err := r.HIncrBy(ctx, key("h"), "a", 5).Result()
+	less, second := r.HIncrBy(ctx, key("h"), "a", -2).Result()
+	if err := firstOf(err, second, wrong(sum == 6 && less == 4, "HINCRBY")); err != nil {
+		return err
+	}
+	deleted, err := r.HDel(ctx, key("h"), "c", "d", "nothing").Result()
+	kept, second := r.HExists(ctx, key("h"), "a").Result()
+	gone, third := r.HExists(ctx, key("h"), "c").Result()
+	count, fourth := r.HLen(ctx, key("h")).Result()
+	if err := firstOf(err, second, third, fourth, wrong(deleted == 2 && kept && !gone && count == 2, "HDEL")); err != nil {
+		return err
+	}
+	var words []string
+	fields := r.HScan(ctx, key("h"), 0, "", 0).Iterator()
+	for fields.Next(ctx) {
+		words = append(words, fields.Val())
+	}
+	left := map[string]string{}
+	for pair := range slices.Chunk(words, 2) {
+		left[pair[0]] = pair[len(pair)-1]
+	}
+	if err := firstOf(fields.Err(), wrong(maps.Equal(left, map[string]string{"a": "4", "b": "2"}), "HSCAN")); err != nil {
+		return err
+	}
+	expires, err := r.Expire(ctx, key("h"), 100*time.Second).Result()
+	lasts, second := r.TTL(ctx, key("h")).Result()
+	removed, third := r.Del(ctx, key("h")).Result()
+	exists, fourth := r.Exists(ctx, key("h")).Result()
+	return firstOf(err, second, third, fourth, wrong(expires && within(lasts, 95, 100), "EXPIRE"), wrong(removed == 1 && exists == 0, "DEL"))
+}
+
+func sets(r redis.Cmdable) error {
+	one, two := key("{tag}1"), key("{tag}2")
+	added, err := r.SAdd(ctx, one, "a", "b").Result()
+	more, second := r.SAdd(ctx, one, "b", "c", "d").Result()
+	other, third := r.SAdd(ctx, two, "c", "e").Result()
+	if err := firstOf(err, second, third, wrong(added == 2 && more == 2 && other == 2, "SADD")); err != nil {
+		return err
+	}
+	member, err := r.SIsMember(ctx, one, "a").Result()
+	stranger, second := r.SIsMember(ctx, one, "e").Result()
+	count, third := r.SCard(ctx, one).Result()
+	removed, fourth := r.SRem(ctx, one, "a", "nothing").Result()
+	if err := firstOf(err, second, third, fourth, wrong(member && !stranger && count == 4 && removed == 1, "the members")); err != nil {
+		return err
+	}
+	left, err := r.SMembers(ctx, one).Result()
+	union, second := r.SUnion(ctx, one, two).Result()
+	both, third := r.SInter(ctx, one, two).Result()
+	slices.Sort(left)
+	slices.Sort(union)
+	return firstOf(err, second, third, wrong(slices.Equal(left, []string{"b", "c", "d"}), "SMEMBERS"),
+		wrong(slices.Equal(union, []string{"b", "c", "d", "e"}), "SUNION"), wrong(slices.Equal(both, []string{"c"}), "SINTER"))
+}
+
+// What the listener hears next must be this.
+func hears(listener *redis.PubSub, expected string) error {
+	heard, err := listener.ReceiveTimeout(ctx, 10*time.Second)
+	said := fmt.Sprint(heard)
+	switch heard := heard.(type) {
+	case *redis.Subscription:
+		said = fmt.Sprintln(heard.Kind, heard.Channel, heard.Count)
+	case *redis.Message:
+		said = fmt.Sprintln("message", heard.Pattern, heard.Channel, heard.Payload)
+	}
+	return firstOf(err, wrong(strings.TrimSpace(said) == expected, "heard: "+said))
+}
+
+func messages(r redis.Cmdable) error {
+	channel, pattern := key("news:1"), key("news:*")
+	client := connect("")
+	defer client.Close()
+	listener := client.Subscribe(ctx, channel)
+	defer listener.Close()
+	if err := hears(listener, "subscribe "+channel+" 1"); err != nil {
+		return err
+	}
+	if err := firstOf(listener.PSubscribe(ctx, pattern), hears(listener, "psubscribe "+pattern+" 2")); err != nil {
+		return err
+	}
+	err := firstOf(r.Publish(ctx, key("other"), "not for us").Err(), r.Publish(ctx, channel, "hello").Err())
+	if err != nil {
+		return err
+	}
+	err = firstOf(hears(listener, "message  "+channel+" hello"), hears(listener, "message "+pattern+" "+channel+" hello"))
+	if err != nil {
+		return err
+	}
+	if err := firstOf(listener.Unsubscribe(ctx, channel), hears(listener, "unsubscribe "+channel+" 1")); err != nil {
+		return err
+	}
+	return firstOf(listener.PUnsubscribe(ctx, pattern), hears(listener, "punsubscribe "+pattern+" 0"))
+}
 
 func flush(redis.Cmdable) error {
 	r := connect("eventual")
@@ -240,9 +362,9 @@ func main() {
 		check func(redis.Cmdable) error
 	}{
 		{"strings", text}, {"many", many}, {"pipeline", pipeline}, {"expiry", expiry}, {"retimes", retimes},
-		{"scan", scan}, {"receipt", receipt}, {"counter", counter}, {"lock", lock}, {"transaction", transaction},
-		{"transaction_elsewhere", transactionElsewhere}, {"hashes", hashes}, {"messages", messages},
-		{"flush", flush}, {"cluster", cluster},
+		{"scan", scan}, {"receipt", receipt}, {"counter", counter}, {"counter_elsewhere", counterElsewhere},
+		{"lock", lock}, {"transaction", transaction}, {"transaction_elsewhere", transactionElsewhere},
+		{"hashes", hashes}, {"sets", sets}, {"messages", messages}, {"flush", flush}, {"cluster", cluster},
 	}
 	for _, one := range checks {
 		answer := "ok"

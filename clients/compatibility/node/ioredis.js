@@ -1,6 +1,7 @@
 // The checks of README.md with ioredis.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { createRequire } from "node:module";
 import Redis from "ioredis";
 
@@ -91,11 +92,67 @@ const checks = {
   async transaction_elsewhere(r) {
     await r.multi().set(key("t"), 1).exec();
   },
+  async counter_elsewhere(r) {
+    assert.equal(await r.incr(key("n")), 1);
+    assert.equal(await r.incrby(key("n"), 10), 11);
+    assert.equal(await r.decr(key("n")), 10);
+    assert.equal(await r.incrbyfloat(key("n"), 0.5), "10.5");
+    assert.equal(await r.get(key("n")), "10.5");
+  },
   async hashes(r) {
-    await r.hset(key("h"), "field", "value");
+    assert.equal(await r.hset(key("h"), { a: "1", b: "two" }), 2);
+    assert.equal(await r.hset(key("h"), { b: "2", c: "three", d: "" }), 2);
+    assert.equal(await r.hget(key("h"), "b"), "2");
+    assert.equal(await r.hget(key("h"), "nothing"), null);
+    assert.deepEqual(await r.hmget(key("h"), "d", "nothing", "a"), ["", null, "1"]);
+    assert.deepEqual({ ...(await r.hgetall(key("h"))) }, { a: "1", b: "2", c: "three", d: "" });
+    assert.equal(await r.hincrby(key("h"), "a", 5), 6);
+    assert.equal(await r.hincrby(key("h"), "a", -2), 4);
+    assert.equal(await r.hdel(key("h"), "c", "d", "nothing"), 2);
+    assert.equal(await r.hexists(key("h"), "a"), 1);
+    assert.equal(await r.hexists(key("h"), "c"), 0);
+    assert.equal(await r.hlen(key("h")), 2);
+    const left = {};
+    for await (const words of r.hscanStream(key("h"))) {
+      for (let at = 0; at < words.length; at += 2) left[words[at]] = words[at + 1];
+    }
+    assert.deepEqual(left, { a: "4", b: "2" });
+    assert.equal(await r.expire(key("h"), 100), 1);
+    const time = await r.ttl(key("h"));
+    assert.ok(time >= 95 && time <= 100);
+    assert.equal(await r.del(key("h")), 1);
+    assert.equal(await r.exists(key("h")), 0);
+    assert.deepEqual({ ...(await r.hgetall(key("h"))) }, {});
+  },
+  async sets(r) {
+    const [one, two] = [key("{tag}1"), key("{tag}2")];
+    assert.equal(await r.sadd(one, "a", "b"), 2);
+    assert.equal(await r.sadd(one, "b", "c", "d"), 2);
+    assert.equal(await r.sadd(two, "c", "e"), 2);
+    assert.equal(await r.sismember(one, "a"), 1);
+    assert.equal(await r.sismember(one, "e"), 0);
+    assert.equal(await r.scard(one), 4);
+    assert.equal(await r.srem(one, "a", "nothing"), 1);
+    assert.deepEqual((await r.smembers(one)).sort(), ["b", "c", "d"]);
+    assert.deepEqual((await r.sunion(one, two)).sort(), ["b", "c", "d", "e"]);
+    assert.deepEqual(await r.sinter(one, two), ["c"]);
   },
   async messages(r) {
-    await r.publish("channel", "message");
+    const [channel, pattern] = [key("news:1"), key("news:*")];
+    const listener = await connect();
+    const heard = [];
+    listener.on("message", (...words) => heard.push(words));
+    listener.on("pmessage", (...words) => heard.push(words));
+    assert.equal(await listener.subscribe(channel), 1);
+    assert.equal(await listener.psubscribe(pattern), 2);
+    const signal = AbortSignal.timeout(10_000);
+    const both = Promise.all([once(listener, "message", { signal }), once(listener, "pmessage", { signal })]);
+    const [other, count] = await Promise.all([r.publish(key("other"), "not for us"), r.publish(channel, "hello")]);
+    assert.ok(Number.isInteger(other) && Number.isInteger(count));
+    await both;
+    assert.equal(await listener.unsubscribe(channel), 1);
+    assert.equal(await listener.punsubscribe(pattern), 0);
+    assert.deepEqual(heard, [[channel, "hello"], [pattern, channel, "hello"]]);
   },
   async flush() {
     const r = await connect("eventual");

@@ -1,6 +1,7 @@
 // The checks of README.md with node-redis.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { EventEmitter, once } from "node:events";
 import { createRequire } from "node:module";
 import { RESP_TYPES, createClient, createCluster } from "redis";
 
@@ -93,11 +94,68 @@ const checks = {
   async transaction_elsewhere(r) {
     await r.multi().set(key("t"), "1").exec();
   },
+  async counter_elsewhere(r) {
+    assert.equal(await r.incr(key("n")), 1);
+    assert.equal(await r.incrBy(key("n"), 10), 11);
+    assert.equal(await r.decr(key("n")), 10);
+    assert.equal(await r.incrByFloat(key("n"), 0.5), "10.5");
+    assert.equal(await r.get(key("n")), "10.5");
+  },
   async hashes(r) {
-    await r.hSet(key("h"), "field", "value");
+    assert.equal(await r.hSet(key("h"), { a: "1", b: "two" }), 2);
+    assert.equal(await r.hSet(key("h"), { b: "2", c: "three", d: "" }), 2);
+    assert.equal(await r.hGet(key("h"), "b"), "2");
+    assert.equal(await r.hGet(key("h"), "nothing"), null);
+    assert.deepEqual(await r.hmGet(key("h"), ["d", "nothing", "a"]), ["", null, "1"]);
+    assert.deepEqual({ ...(await r.hGetAll(key("h"))) }, { a: "1", b: "2", c: "three", d: "" });
+    assert.equal(await r.hIncrBy(key("h"), "a", 5), 6);
+    assert.equal(await r.hIncrBy(key("h"), "a", -2), 4);
+    assert.equal(await r.hDel(key("h"), ["c", "d", "nothing"]), 2);
+    assert.equal(await r.hExists(key("h"), "a"), 1);
+    assert.equal(await r.hExists(key("h"), "c"), 0);
+    assert.equal(await r.hLen(key("h")), 2);
+    const left = {};
+    for await (const entries of r.hScanIterator(key("h"))) entries.forEach(({ field, value }) => (left[field] = value));
+    assert.deepEqual(left, { a: "4", b: "2" });
+    assert.equal(await r.expire(key("h"), 100), 1);
+    const time = await r.ttl(key("h"));
+    assert.ok(time >= 95 && time <= 100);
+    assert.equal(await r.del(key("h")), 1);
+    assert.equal(await r.exists(key("h")), 0);
+    assert.deepEqual({ ...(await r.hGetAll(key("h"))) }, {});
+  },
+  async sets(r) {
+    const [one, two] = [key("{tag}1"), key("{tag}2")];
+    assert.equal(await r.sAdd(one, ["a", "b"]), 2);
+    assert.equal(await r.sAdd(one, ["b", "c", "d"]), 2);
+    assert.equal(await r.sAdd(two, ["c", "e"]), 2);
+    assert.equal(await r.sIsMember(one, "a"), 1);
+    assert.equal(await r.sIsMember(one, "e"), 0);
+    assert.equal(await r.sCard(one), 4);
+    assert.equal(await r.sRem(one, ["a", "nothing"]), 1);
+    assert.deepEqual((await r.sMembers(one)).sort(), ["b", "c", "d"]);
+    assert.deepEqual((await r.sUnion([one, two])).sort(), ["b", "c", "d", "e"]);
+    assert.deepEqual(await r.sInter([one, two]), ["c"]);
   },
   async messages(r) {
-    await r.publish("channel", "message");
+    const [channel, pattern] = [key("news:1"), key("news:*")];
+    const listener = await connect();
+    const [heard, news] = [[], new EventEmitter()];
+    const listen = (name) => (message, from) => {
+      heard.push([name, from, message]);
+      news.emit(name);
+    };
+    const [onMessage, onPattern] = [listen("message"), listen("pmessage")];
+    await listener.subscribe(channel, onMessage);
+    await listener.pSubscribe(pattern, onPattern);
+    const signal = AbortSignal.timeout(10_000);
+    const both = Promise.all([once(news, "message", { signal }), once(news, "pmessage", { signal })]);
+    const [other, count] = await Promise.all([r.publish(key("other"), "not for us"), r.publish(channel, "hello")]);
+    assert.ok(Number.isInteger(other) && Number.isInteger(count));
+    await both;
+    await listener.unsubscribe(channel, onMessage);
+    await listener.pUnsubscribe(pattern, onPattern);
+    assert.deepEqual(heard, [["message", channel, "hello"], ["pmessage", channel, "hello"]]);
   },
   async flush() {
     const r = await connect("eventual");

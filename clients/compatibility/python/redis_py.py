@@ -108,12 +108,54 @@ def transaction_elsewhere(r):
         pipe.execute()
 
 
+def counter_elsewhere(r):
+    assert r.incr(key("n")) == 1 and r.incrby(key("n"), 10) == 11 and r.decr(key("n")) == 10
+    assert r.incrbyfloat(key("n"), 0.5) == 10.5 and r.get(key("n")) == b"10.5"
+
+
 def hashes(r):
-    r.hset(key("h"), "field", "value")
+    assert r.hset(key("h"), mapping={"a": "1", "b": "two"}) == 2
+    assert r.hset(key("h"), mapping={"b": "2", "c": bytes(range(256)), "d": ""}) == 2
+    assert r.hget(key("h"), "b") == b"2" and r.hget(key("h"), "nothing") is None
+    assert r.hmget(key("h"), "d", "nothing", "a") == [b"", None, b"1"]
+    assert r.hgetall(key("h")) == {b"a": b"1", b"b": b"2", b"c": bytes(range(256)), b"d": b""}
+    assert r.hincrby(key("h"), "a", 5) == 6 and r.hincrby(key("h"), "a", -2) == 4
+    assert r.hdel(key("h"), "c", "d", "nothing") == 2
+    assert r.hexists(key("h"), "a") and not r.hexists(key("h"), "c") and r.hlen(key("h")) == 2
+    assert dict(r.hscan_iter(key("h"))) == {b"a": b"4", b"b": b"2"}
+    assert r.expire(key("h"), 100) and 95 <= r.ttl(key("h")) <= 100
+    assert r.delete(key("h")) == 1 and r.exists(key("h")) == 0 and r.hgetall(key("h")) == {}
+
+
+def sets(r):
+    one, two = key("{tag}1"), key("{tag}2")
+    assert r.sadd(one, "a", "b") == 2 and r.sadd(one, "b", "c", "d") == 2 and r.sadd(two, "c", "e") == 2
+    assert r.sismember(one, "a") and not r.sismember(one, "e") and r.scard(one) == 4
+    assert r.srem(one, "a", "nothing") == 1 and r.smembers(one) == {b"b", b"c", b"d"}
+    assert r.sunion(one, two) == {b"b", b"c", b"d", b"e"} and r.sinter(one, two) == {b"c"}
+
+
+def heard(listener):
+    """What the listener hears next: the type, the channel and what was said."""
+    message = listener.get_message(timeout=10) or {}
+    return message.get("type"), message.get("channel"), message.get("data")
 
 
 def messages(r):
-    r.publish("channel", "message")
+    channel, pattern = key("news:1").encode(), key("news:*").encode()
+    with connect().pubsub() as listener:
+        listener.subscribe(channel)
+        assert heard(listener) == ("subscribe", channel, 1)
+        listener.psubscribe(pattern)
+        assert heard(listener) == ("psubscribe", pattern, 2)
+        assert isinstance(r.publish(key("other"), "not for us"), int)
+        assert isinstance(r.publish(channel, "hello"), int)
+        assert heard(listener) == ("message", channel, b"hello")
+        assert heard(listener) == ("pmessage", channel, b"hello")
+        listener.unsubscribe(channel)
+        assert heard(listener) == ("unsubscribe", channel, 1)
+        listener.punsubscribe(pattern)
+        assert heard(listener) == ("punsubscribe", pattern, 0)
 
 
 def flush(_):
@@ -131,8 +173,8 @@ def cluster(_):
 
 
 CHECKS = [
-    strings, many, pipeline, expiry, retimes, scan, receipt, counter, lock, transaction, transaction_elsewhere,
-    hashes, messages, flush, cluster,
+    strings, many, pipeline, expiry, retimes, scan, receipt, counter, counter_elsewhere, lock, transaction, transaction_elsewhere,
+    hashes, sets, messages, flush, cluster,
 ]
 
 if __name__ == "__main__":

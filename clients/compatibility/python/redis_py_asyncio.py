@@ -103,12 +103,54 @@ async def transaction_elsewhere(r):
         await pipe.execute()
 
 
+async def counter_elsewhere(r):
+    assert await r.incr(key("n")) == 1 and await r.incrby(key("n"), 10) == 11 and await r.decr(key("n")) == 10
+    assert await r.incrbyfloat(key("n"), 0.5) == 10.5 and await r.get(key("n")) == b"10.5"
+
+
 async def hashes(r):
-    await r.hset(key("h"), "field", "value")
+    assert await r.hset(key("h"), mapping={"a": "1", "b": "two"}) == 2
+    assert await r.hset(key("h"), mapping={"b": "2", "c": bytes(range(256)), "d": ""}) == 2
+    assert await r.hget(key("h"), "b") == b"2" and await r.hget(key("h"), "nothing") is None
+    assert await r.hmget(key("h"), "d", "nothing", "a") == [b"", None, b"1"]
+    assert await r.hgetall(key("h")) == {b"a": b"1", b"b": b"2", b"c": bytes(range(256)), b"d": b""}
+    assert await r.hincrby(key("h"), "a", 5) == 6 and await r.hincrby(key("h"), "a", -2) == 4
+    assert await r.hdel(key("h"), "c", "d", "nothing") == 2
+    assert await r.hexists(key("h"), "a") and not await r.hexists(key("h"), "c") and await r.hlen(key("h")) == 2
+    assert dict([pair async for pair in r.hscan_iter(key("h"))]) == {b"a": b"4", b"b": b"2"}
+    assert await r.expire(key("h"), 100) and 95 <= await r.ttl(key("h")) <= 100
+    assert await r.delete(key("h")) == 1 and await r.exists(key("h")) == 0 and await r.hgetall(key("h")) == {}
+
+
+async def sets(r):
+    one, two = key("{tag}1"), key("{tag}2")
+    assert await r.sadd(one, "a", "b") == 2 and await r.sadd(one, "b", "c", "d") == 2 and await r.sadd(two, "c", "e") == 2
+    assert await r.sismember(one, "a") and not await r.sismember(one, "e") and await r.scard(one) == 4
+    assert await r.srem(one, "a", "nothing") == 1 and await r.smembers(one) == {b"b", b"c", b"d"}
+    assert await r.sunion(one, two) == {b"b", b"c", b"d", b"e"} and await r.sinter(one, two) == {b"c"}
+
+
+async def heard(listener):
+    """What the listener hears next: the type, the channel and what was said."""
+    message = await listener.get_message(timeout=10) or {}
+    return message.get("type"), message.get("channel"), message.get("data")
 
 
 async def messages(r):
-    await r.publish("channel", "message")
+    channel, pattern = key("news:1").encode(), key("news:*").encode()
+    async with connect() as one, one.pubsub() as listener:
+        await listener.subscribe(channel)
+        assert await heard(listener) == ("subscribe", channel, 1)
+        await listener.psubscribe(pattern)
+        assert await heard(listener) == ("psubscribe", pattern, 2)
+        assert isinstance(await r.publish(key("other"), "not for us"), int)
+        assert isinstance(await r.publish(channel, "hello"), int)
+        assert await heard(listener) == ("message", channel, b"hello")
+        assert await heard(listener) == ("pmessage", channel, b"hello")
+        await listener.unsubscribe(channel)
+        assert await heard(listener) == ("unsubscribe", channel, 1)
+        await listener.punsubscribe(pattern)
+        assert await heard(listener) == ("punsubscribe", pattern, 0)
 
 
 async def flush(_):
@@ -127,8 +169,8 @@ async def cluster(_):
 
 
 CHECKS = [
-    strings, many, pipeline, expiry, retimes, scan, receipt, counter, lock, transaction, transaction_elsewhere,
-    hashes, messages, flush, cluster,
+    strings, many, pipeline, expiry, retimes, scan, receipt, counter, counter_elsewhere, lock, transaction, transaction_elsewhere,
+    hashes, sets, messages, flush, cluster,
 ]
 
 

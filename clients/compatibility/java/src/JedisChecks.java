@@ -1,13 +1,19 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisCluster;
+import redis.clients.jedis.JedisPubSub;
 import redis.clients.jedis.Pipeline;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.Transaction;
@@ -38,6 +44,46 @@ public final class JedisChecks {
             jedis.sendCommand(command("SELECT"), keyspace);
         }
         return jedis;
+    }
+
+    /** Puts what it hears into a queue. */
+    static final class Listener extends JedisPubSub {
+        final BlockingQueue<String> heard = new LinkedBlockingQueue<>();
+
+        void hears(String expected) throws InterruptedException {
+            String next = heard.poll(10, TimeUnit.SECONDS);
+            Checks.holds(expected.equals(next), "heard: " + next);
+        }
+
+        @Override
+        public void onMessage(String channel, String message) {
+            heard.add("message " + channel + " " + message);
+        }
+
+        @Override
+        public void onPMessage(String pattern, String channel, String message) {
+            heard.add("pmessage " + pattern + " " + channel + " " + message);
+        }
+
+        @Override
+        public void onSubscribe(String channel, int count) {
+            heard.add("subscribe " + channel + " " + count);
+        }
+
+        @Override
+        public void onPSubscribe(String pattern, int count) {
+            heard.add("psubscribe " + pattern + " " + count);
+        }
+
+        @Override
+        public void onUnsubscribe(String channel, int count) {
+            heard.add("unsubscribe " + channel + " " + count);
+        }
+
+        @Override
+        public void onPUnsubscribe(String pattern, int count) {
+            heard.add("punsubscribe " + pattern + " " + count);
+        }
     }
 
     public static void main(String[] args) {
@@ -146,8 +192,69 @@ public final class JedisChecks {
                     multi.set(key("t"), "1");
                     multi.exec();
                 })
-                .add("hashes", () -> r.hset(key("h"), "field", "value"))
-                .add("messages", () -> r.publish("channel", "message"))
+                .add("counter_elsewhere", () -> {
+                    Checks.holds(r.incr(key("n")) == 1 && r.incrBy(key("n"), 10) == 11, "the sum");
+                    Checks.holds(r.decr(key("n")) == 10, "DECR");
+                    Checks.holds(r.incrByFloat(key("n"), 0.5) == 10.5, "INCRBYFLOAT");
+                    Checks.holds(r.get(key("n")).equals("10.5"), "the value");
+                })
+                .add("hashes", () -> {
+                    Checks.holds(r.hset(key("h"), Map.of("a", "1", "b", "two")) == 2, "HSET");
+                    Checks.holds(r.hset(key("h"), Map.of("b", "2", "c", "three", "d", "")) == 2, "HSET again");
+                    Checks.holds(r.hget(key("h"), "b").equals("2") && r.hget(key("h"), "nothing") == null, "HGET");
+                    List<String> some = r.hmget(key("h"), "d", "nothing", "a");
+                    Checks.holds(some.equals(Arrays.asList("", null, "1")), "HMGET");
+                    Map<String, String> all = Map.of("a", "1", "b", "2", "c", "three", "d", "");
+                    Checks.holds(r.hgetAll(key("h")).equals(all), "HGETALL");
+                    Checks.holds(r.hincrBy(key("h"), "a", 5) == 6 && r.hincrBy(key("h"), "a", -2) == 4, "HINCRBY");
+                    Checks.holds(r.hdel(key("h"), "c", "d", "nothing") == 2, "HDEL");
+                    Checks.holds(r.hexists(key("h"), "a") && !r.hexists(key("h"), "c"), "HEXISTS");
+                    Checks.holds(r.hlen(key("h")) == 2, "HLEN");
+                    Map<String, String> left = new HashMap<>();
+                    String cursor = ScanParams.SCAN_POINTER_START;
+                    do {
+                        ScanResult<Map.Entry<String, String>> page = r.hscan(key("h"), cursor);
+                        page.getResult().forEach(entry -> left.put(entry.getKey(), entry.getValue()));
+                        cursor = page.getCursor();
+                    } while (!cursor.equals(ScanParams.SCAN_POINTER_START));
+                    Checks.holds(left.equals(Map.of("a", "4", "b", "2")), "HSCAN");
+                    Checks.holds(r.expire(key("h"), 100) == 1, "EXPIRE");
+                    long time = r.ttl(key("h"));
+                    Checks.holds(time >= 95 && time <= 100, "the time");
+                    Checks.holds(r.del(key("h")) == 1 && !r.exists(key("h")) && r.hgetAll(key("h")).isEmpty(), "DEL");
+                })
+                .add("sets", () -> {
+                    String one = key("{tag}1"), two = key("{tag}2");
+                    Checks.holds(r.sadd(one, "a", "b") == 2 && r.sadd(one, "b", "c", "d") == 2, "SADD");
+                    Checks.holds(r.sadd(two, "c", "e") == 2, "SADD of another");
+                    Checks.holds(r.sismember(one, "a") && !r.sismember(one, "e"), "SISMEMBER");
+                    Checks.holds(r.scard(one) == 4 && r.srem(one, "a", "nothing") == 1, "SCARD, SREM");
+                    Checks.holds(r.smembers(one).equals(Set.of("b", "c", "d")), "SMEMBERS");
+                    Checks.holds(r.sunion(one, two).equals(Set.of("b", "c", "d", "e")), "SUNION");
+                    Checks.holds(r.sinter(one, two).equals(Set.of("c")), "SINTER");
+                })
+                .add("messages", () -> {
+                    String channel = key("news:1"), pattern = key("news:*");
+                    Listener listener = new Listener();
+                    try (Jedis one = connect(null)) {
+                        Thread thread = new Thread(() -> one.subscribe(listener, channel));
+                        thread.setDaemon(true);
+                        thread.start();
+                        listener.hears("subscribe " + channel + " 1");
+                        listener.psubscribe(pattern);
+                        listener.hears("psubscribe " + pattern + " 2");
+                        r.publish(key("other"), "not for us");
+                        r.publish(channel, "hello");
+                        listener.hears("message " + channel + " hello");
+                        listener.hears("pmessage " + pattern + " " + channel + " hello");
+                        listener.unsubscribe(channel);
+                        listener.hears("unsubscribe " + channel + " 1");
+                        listener.punsubscribe(pattern);
+                        listener.hears("punsubscribe " + pattern + " 0");
+                        thread.join(10_000);
+                        Checks.holds(!thread.isAlive(), "it still listens");
+                    }
+                })
                 .add("flush", () -> {
                     try (Jedis one = connect("eventual")) {
                         for (int number = 0; number < 300; number++) {

@@ -3,6 +3,7 @@ import io.lettuce.core.GetExArgs;
 import io.lettuce.core.KeyScanCursor;
 import io.lettuce.core.KeyValue;
 import io.lettuce.core.LettuceFutures;
+import io.lettuce.core.MapScanCursor;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisFuture;
 import io.lettuce.core.RedisURI;
@@ -19,6 +20,8 @@ import io.lettuce.core.output.ValueOutput;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.CommandType;
 import io.lettuce.core.protocol.ProtocolKeyword;
+import io.lettuce.core.pubsub.RedisPubSubAdapter;
+import io.lettuce.core.pubsub.StatefulRedisPubSubConnection;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -28,6 +31,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 
 /** The checks of README.md with Lettuce. */
 public final class LettuceChecks {
@@ -68,6 +74,46 @@ public final class LettuceChecks {
             commands.dispatch(CommandType.SELECT, new StatusOutput<>(StringCodec.UTF8), words(keyspace));
         }
         return commands;
+    }
+
+    /** Puts what it hears into a queue. */
+    static final class Listener extends RedisPubSubAdapter<String, String> {
+        final BlockingQueue<String> heard = new LinkedBlockingQueue<>();
+
+        void hears(String expected) throws InterruptedException {
+            String next = heard.poll(10, TimeUnit.SECONDS);
+            Checks.holds(expected.equals(next), "heard: " + next);
+        }
+
+        @Override
+        public void message(String channel, String message) {
+            heard.add("message " + channel + " " + message);
+        }
+
+        @Override
+        public void message(String pattern, String channel, String message) {
+            heard.add("pmessage " + pattern + " " + channel + " " + message);
+        }
+
+        @Override
+        public void subscribed(String channel, long count) {
+            heard.add("subscribe " + channel + " " + count);
+        }
+
+        @Override
+        public void psubscribed(String pattern, long count) {
+            heard.add("psubscribe " + pattern + " " + count);
+        }
+
+        @Override
+        public void unsubscribed(String channel, long count) {
+            heard.add("unsubscribe " + channel + " " + count);
+        }
+
+        @Override
+        public void punsubscribed(String pattern, long count) {
+            heard.add("punsubscribe " + pattern + " " + count);
+        }
     }
 
     public static void main(String[] args) {
@@ -173,8 +219,69 @@ public final class LettuceChecks {
                     one.set(key("t"), "1");
                     one.exec();
                 })
-                .add("hashes", () -> r.hset(key("h"), "field", "value"))
-                .add("messages", () -> r.publish("channel", "message"))
+                .add("counter_elsewhere", () -> {
+                    Checks.holds(r.incr(key("n")) == 1 && r.incrby(key("n"), 10) == 11, "the sum");
+                    Checks.holds(r.decr(key("n")) == 10, "DECR");
+                    Checks.holds(r.incrbyfloat(key("n"), 0.5) == 10.5, "INCRBYFLOAT");
+                    Checks.holds(r.get(key("n")).equals("10.5"), "the value");
+                })
+                .add("hashes", () -> {
+                    Checks.holds(r.hset(key("h"), Map.of("a", "1", "b", "two")) == 2, "HSET");
+                    Checks.holds(r.hset(key("h"), Map.of("b", "2", "c", "three", "d", "")) == 2, "HSET again");
+                    Checks.holds(r.hget(key("h"), "b").equals("2") && r.hget(key("h"), "nothing") == null, "HGET");
+                    List<KeyValue<String, String>> some = r.hmget(key("h"), "d", "nothing", "a");
+                    List<KeyValue<String, String>> expected =
+                            List.of(KeyValue.just("d", ""), KeyValue.empty("nothing"), KeyValue.just("a", "1"));
+                    Checks.holds(some.equals(expected), "HMGET");
+                    Map<String, String> all = Map.of("a", "1", "b", "2", "c", "three", "d", "");
+                    Checks.holds(r.hgetall(key("h")).equals(all), "HGETALL");
+                    Checks.holds(r.hincrby(key("h"), "a", 5) == 6 && r.hincrby(key("h"), "a", -2) == 4, "HINCRBY");
+                    Checks.holds(r.hdel(key("h"), "c", "d", "nothing") == 2, "HDEL");
+                    Checks.holds(r.hexists(key("h"), "a") && !r.hexists(key("h"), "c"), "HEXISTS");
+                    Checks.holds(r.hlen(key("h")) == 2, "HLEN");
+                    Map<String, String> left = new HashMap<>();
+                    ScanCursor cursor = ScanCursor.INITIAL;
+                    do {
+                        MapScanCursor<String, String> page = r.hscan(key("h"), cursor);
+                        left.putAll(page.getMap());
+                        cursor = page;
+                    } while (!cursor.isFinished());
+                    Checks.holds(left.equals(Map.of("a", "4", "b", "2")), "HSCAN");
+                    Checks.holds(r.expire(key("h"), 100), "EXPIRE");
+                    long time = r.ttl(key("h"));
+                    Checks.holds(time >= 95 && time <= 100, "the time");
+                    Checks.holds(r.del(key("h")) == 1 && r.exists(key("h")) == 0, "DEL");
+                    Checks.holds(r.hgetall(key("h")).isEmpty(), "the fields are left");
+                })
+                .add("sets", () -> {
+                    String one = key("{tag}1"), two = key("{tag}2");
+                    Checks.holds(r.sadd(one, "a", "b") == 2 && r.sadd(one, "b", "c", "d") == 2, "SADD");
+                    Checks.holds(r.sadd(two, "c", "e") == 2, "SADD of another");
+                    Checks.holds(r.sismember(one, "a") && !r.sismember(one, "e"), "SISMEMBER");
+                    Checks.holds(r.scard(one) == 4 && r.srem(one, "a", "nothing") == 1, "SCARD, SREM");
+                    Checks.holds(r.smembers(one).equals(Set.of("b", "c", "d")), "SMEMBERS");
+                    Checks.holds(r.sunion(one, two).equals(Set.of("b", "c", "d", "e")), "SUNION");
+                    Checks.holds(r.sinter(one, two).equals(Set.of("c")), "SINTER");
+                })
+                .add("messages", () -> {
+                    String channel = key("news:1"), pattern = key("news:*");
+                    Listener listener = new Listener();
+                    try (StatefulRedisPubSubConnection<String, String> one = CLIENT.connectPubSub()) {
+                        one.addListener(listener);
+                        one.sync().subscribe(channel);
+                        listener.hears("subscribe " + channel + " 1");
+                        one.sync().psubscribe(pattern);
+                        listener.hears("psubscribe " + pattern + " 2");
+                        r.publish(key("other"), "not for us");
+                        r.publish(channel, "hello");
+                        listener.hears("message " + channel + " hello");
+                        listener.hears("pmessage " + pattern + " " + channel + " hello");
+                        one.sync().unsubscribe(channel);
+                        listener.hears("unsubscribe " + channel + " 1");
+                        one.sync().punsubscribe(pattern);
+                        listener.hears("punsubscribe " + pattern + " 0");
+                    }
+                })
                 .add("flush", () -> {
                     RedisCommands<String, String> one = connect("eventual");
                     for (int number = 0; number < 300; number++) {
