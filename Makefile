@@ -57,7 +57,9 @@ planted:
 bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
-	python3 benches/redis.py
+	python3 benches/redis.py --into docs/benchmarks.md
+	python3 benches/redis.py --rounds 3 --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
+	python3 benches/tls.py --into docs/tls.md
 
 # Needs Python. Measures how demanding clients affect another client's latency and the node's memory; takes two minutes.
 bench-strangers:

@@ -20,6 +20,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -57,8 +58,9 @@ def command(*arguments):
 class Server:
     """Ends with `stop`, also if it is paused."""
 
-    # Arguments for redis-benchmark.
+    # Arguments for redis-benchmark, and the certificate of whom the client trusts, if the port takes TLS.
     arguments = ()
+    authority = None
 
     def signal(self, number):
         for pid in self.pids:
@@ -80,11 +82,17 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.pids[0]}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
+    def connect(self):
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        if not self.authority:
+            return connection
+        return ssl.create_default_context(cafile=self.authority).wrap_socket(connection, server_hostname="127.0.0.1")
+
     def wait(self):
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             try:
-                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                with self.connect() as connection:
                     connection.sendall(b"PING\r\n")
                     if connection.recv(7) == b"+PONG\r\n":
                         return
@@ -92,15 +100,19 @@ class Server:
                 time.sleep(0.02)
         raise SystemExit(f"nothing answers on port {self.port}")
 
-    def fill(self):
-        """Writes every key, number and hash."""
+    def fill(self, tests):
+        """Writes every key that these tests name."""
         fields = [part for field in range(FIELDS) for part in (f"field:{field}", PART)]
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+        with self.connect() as connection:
             answers = connection.makefile("rb", buffering=1 << 20)
             for first in range(0, KEYS, 500):
                 batch = []
                 for number in (f"{number:012}" for number in range(first, first + 500)):
-                    batch += [command("SET", f"key:{number}", VALUE), command("INCR", f"number:{number}"), command("HSET", f"hash:{number}", *fields)]
+                    batch.append(command("SET", f"key:{number}", VALUE))
+                    if "INCR" in tests:
+                        batch.append(command("INCR", f"number:{number}"))
+                    if {"HSET", "HGET"} & set(tests):
+                        batch.append(command("HSET", f"hash:{number}", *fields))
                 connection.sendall(b"".join(batch))
                 for _ in batch:
                     answer = answers.readline()
@@ -119,11 +131,14 @@ class Server:
 
 class Redis(Server):
     name = "Redis"
+    # Arguments for a server whose port takes TLS alone.
+    tls = ()
 
     def __init__(self, fsync):
         self.directory = tempfile.mkdtemp(prefix="bench-redis-")
         self.port = free_port()
-        arguments = ["redis-server", "--port", str(self.port), "--dir", self.directory, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]
+        ports = ["--port", "0", "--tls-port", str(self.port), *self.tls] if self.tls else ["--port", str(self.port)]
+        arguments = ["redis-server", *ports, "--dir", self.directory, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]
         self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
         self.pids = [self.process.pid]
         self.wait()
@@ -145,7 +160,7 @@ def commit():
     return text.strip()
 
 
-def put(page, command_line, text):
+def put_into(page, command_line, text):
     """Puts the text in the place of what this command line has written before."""
     mark, end = f"<!-- written by: {command_line} -->\n", "<!-- until here -->\n"
     whole = page.read_text()
@@ -177,7 +192,7 @@ def main():
         if options.before:
             servers.append(Turnbuckle("before", options.before, options.durability))
         for server in servers:
-            server.fill()
+            server.fill(options.tests)
             server.measure("SET", 16, options.requests)
             server.pause()
         for _ in range(options.rounds):
@@ -202,7 +217,7 @@ def main():
     names = [server.name for server in servers[1:]]
     columns = ["", "Redis op/s", *[f"{name} op/s" for name in names], *[f"{name} to Redis" for name in names], *[f"CPU, {name} to Redis" for name in names],
                *(["Turnbuckle to before"] if options.before else []), "to SET or GET: Redis", *names]
-    lines = [f"Turnbuckle {commit()}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
+    lines = [f"Turnbuckle {commit()}, measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
              f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for pipeline in options.pipelines:
         for test in options.tests:
@@ -223,7 +238,7 @@ def main():
         arguments = sys.argv[1:]
         place = arguments.index("--into")
         del arguments[place:place + 2]
-        put(options.into, " ".join(["benches/redis.py", *arguments]), text)
+        put_into(options.into, " ".join(["benches/redis.py", *arguments]), text)
 
 
 if __name__ == "__main__":

@@ -259,7 +259,9 @@ impl Contribution {
             }
             added.value.map_or(Ok(()), |(at, _)| time(at))?;
             if let Some(count) = added.count {
-                (time(count.since)?, time(count.at)?, total(count.total)?);
+                time(count.since)?;
+                time(count.at)?;
+                total(count.total)?;
                 if count.since > count.at {
                     return Err(format!("a count since {} until {}", count.since, count.at));
                 }
@@ -282,7 +284,8 @@ impl Contribution {
                     removed.seen.replica.0
                 ));
             }
-            (time(removed.seen.at)?, total(removed.seen.total)?);
+            time(removed.seen.at)?;
+            total(removed.seen.total)?;
         }
         Ok(())
     }
@@ -293,12 +296,12 @@ impl Contribution {
     }
 
     /// How many entries there are of what was added.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn added_len(&self) -> usize {
         self.number(HOW_MANY_ADDED) as usize
     }
 
     fn entries(&self) -> usize {
-        self.len() + self.number(HOW_MANY_REMOVED) as usize
+        self.added_len() + self.number(HOW_MANY_REMOVED) as usize
     }
 
     /// Whether anything was removed.
@@ -317,8 +320,8 @@ impl Contribution {
 
     /// The bytes of all names and values that were added, if all of it are values.
     pub(crate) fn bytes_of_values(&self) -> usize {
-        let entries = self.len().checked_sub(1).map_or(0, |last| self.end(last)) as usize;
-        entries.saturating_sub(self.len() * BESIDE)
+        let entries = self.added_len().checked_sub(1).map_or(0, |last| self.end(last)) as usize;
+        entries.saturating_sub(self.added_len() * BESIDE)
     }
 
     fn end(&self, entry: usize) -> u32 {
@@ -341,7 +344,7 @@ impl Contribution {
 
     /// What was added, by kind and name.
     pub(crate) fn added(&self) -> impl ExactSizeIterator<Item = Added<'_>> {
-        self.added_among(0..self.len())
+        self.added_among(0..self.added_len())
     }
 
     /// Of what was added, these entries.
@@ -351,12 +354,12 @@ impl Contribution {
 
     /// What was removed, by kind, name and replica.
     pub(crate) fn removed(&self) -> impl Iterator<Item = Removed<'_>> {
-        (self.len()..self.entries()).map(|entry| self.removed_at(entry))
+        (self.added_len()..self.entries()).map(|entry| self.removed_at(entry))
     }
 
     /// The number of the entry of this name in what was added, or that of the entry before which it would be.
     pub(crate) fn place(&self, name: Name<'_>) -> Result<usize, usize> {
-        bisect(0..self.len(), |entry| self.added_at(entry).name.cmp(&name))
+        bisect(0..self.added_len(), |entry| self.added_at(entry).name.cmp(&name))
     }
 
     /// The element of this name that was added.
@@ -366,7 +369,7 @@ impl Contribution {
 
     /// What was removed of an element that a replica has added.
     pub(crate) fn removal(&self, name: Name<'_>, replica: ReplicaId) -> Option<SeenCount> {
-        let found = bisect(self.len()..self.entries(), |entry| {
+        let found = bisect(self.added_len()..self.entries(), |entry| {
             self.removed_at(entry).place().cmp(&(name, replica))
         });
         found.ok().map(|entry| self.removed_at(entry).seen)
@@ -514,7 +517,7 @@ impl Builder {
     }
 
     /// How many entries were added.
-    pub fn len(&self) -> usize {
+    pub fn added_len(&self) -> usize {
         self.added as usize
     }
 
@@ -565,10 +568,9 @@ mod tests {
     };
 
     type Key = (Kind, Vec<u8>);
-    type Map = (
-        BTreeMap<Key, (Option<(u64, Vec<u8>)>, Option<(u64, u64, i64)>)>,
-        BTreeMap<(Key, u16), (u64, i64)>,
-    );
+    /// A value, and a count.
+    type Of = (Option<(u64, Vec<u8>)>, Option<(u64, u64, i64)>);
+    type Map = (BTreeMap<Key, Of>, BTreeMap<(Key, u16), (u64, i64)>);
 
     fn key() -> impl Strategy<Value = Key> {
         let kind = prop::sample::select(&[Kind::Hash, Kind::Set][..]);
@@ -588,7 +590,7 @@ mod tests {
         )
     }
 
-    fn added<'a>(key: &'a Key, of: &'a (Option<(u64, Vec<u8>)>, Option<(u64, u64, i64)>)) -> Added<'a> {
+    fn added<'a>(key: &'a Key, of: &'a Of) -> Added<'a> {
         Added {
             name: Name {
                 kind: key.0,
@@ -648,10 +650,10 @@ mod tests {
             prop_assert_eq!(built.compact(), built.clone());
             if built.values_of().is_some() {
                 let mut copy = Builder::default();
-                copy.copy(&built, 0..built.len() / 2);
-                copy.copy(&built, built.len() / 2..built.len());
+                copy.copy(&built, 0..built.added_len() / 2);
+                copy.copy(&built, built.added_len() / 2..built.added_len());
                 built.removed().for_each(|removed| copy.remove(&removed));
-                prop_assert_eq!((copy.len(), copy.bytes()), (built.len(), built.bytes_of_values()));
+                prop_assert_eq!((copy.added_len(), copy.bytes()), (built.added_len(), built.bytes_of_values()));
                 prop_assert_eq!(copy.done(), built);
             }
         }

@@ -106,7 +106,7 @@ impl Elements {
     /// How many elements there are: at least one.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
-        self.of.len()
+        self.of.added_len()
     }
 
     /// The value of a field; the empty value for a member.

@@ -128,8 +128,8 @@ impl<'a> Next<'a> {
                 builder.add(&added);
             }
         }
-        keep(from..own.len(), &mut builder);
-        let bytes = builder.bytes() + OVERHEAD * builder.len();
+        keep(from..own.added_len(), &mut builder);
+        let bytes = builder.bytes() + OVERHEAD * builder.added_len();
         let mut new = self.removed.into_iter().peekable();
         for before in own.removed() {
             while let Some(removed) = new.next_if(|removed| removed.place() < before.place()) {

@@ -275,7 +275,10 @@ impl<'a> Contributions<'a> {
 
     /// What one replica has added, if that is everything, and all of it is left.
     fn alone(&self) -> Option<&'a Contribution> {
-        let mut adders = self.shares.iter().filter(|(.., share)| share.elements.len() > 0);
+        let mut adders = self
+            .shares
+            .iter()
+            .filter(|(.., share)| share.elements.added_len() > 0);
         match (adders.next(), adders.next()) {
             (Some((replica, _, all)), None) if self.keeps(*replica) => Some(&all.elements),
             _ => None,

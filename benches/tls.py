@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What TLS costs, beside Redis with TLS, in one run: `benches/tls.py`.
+
+redis-benchmark, 50 connections, 100,000 random keys with values of 128 bytes, in turn against
+- redis-server, without and with TLS;
+- site a of a three-site cluster on the same machine, without and with TLS. With it, the links between the sites have TLS, too.
+
+Servers that are not measured are paused. Each figure is the median of the rounds; a ratio is that of the medians. Prints a table in Markdown. `--into docs/tls.md` also writes it there,
+with the commit and the date.
+"""
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+from redis import ROOT, Redis, Server, Turnbuckle, commit, free_port, put_into
+
+TESTS = ["SET", "GET"]
+
+
+class TurnbuckleTls(Server):
+    """Three nodes with certificates that an authority of this run has signed."""
+
+    name = "Turnbuckle TLS"
+
+    def __init__(self, binary, durability):
+        self.directory = tempfile.mkdtemp(prefix="bench-tls-")
+        self.authority = os.path.join(self.directory, "tls", "authority.crt")
+        config, names = pathlib.Path(self.directory, "cluster.toml"), ["a1", "b1", "c1"]
+        ports = [[free_port() for _ in range(3)] for _ in names]
+        lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"',
+                 '[tls]\ncertificate = "tls/{node}.crt"\nkey = "tls/{node}.key"\nauthority = "tls/authority.crt"']
+        lines += [f'[[site]]\nname = "{name[0]}"' for name in names]
+        for name, (resp, peer, admin) in zip(names, ports):
+            lines.append(f'[[node]]\nname = "{name}"\nsite = "{name[0]}"\nresp = "127.0.0.1:{resp}"\npeer = "127.0.0.1:{peer}"\n'
+                         f'admin = "127.0.0.1:{admin}"\ndata = "{name}"')
+        lines.append(f'[[keyspace]]\nname = "causal"\nprotocol = "causalspartanx"\npartitions = 2\ndurability = "{durability}"')
+        config.write_text("\n\n".join(lines))
+        subprocess.run([binary, "certificates", "--config", config, "--into", pathlib.Path(self.directory, "tls")], check=True, stdout=subprocess.DEVNULL)
+        start = [binary, "start", "--config", config, "--node"]
+        environment = {**os.environ, "TURNBUCKLE_LOG": "warn"}
+        self.processes = [subprocess.Popen([*start, name], stdout=subprocess.DEVNULL, env=environment) for name in names]
+        self.port, self.pids = ports[0][0], [process.pid for process in self.processes]
+        self.arguments = ["--tls", "--cacert", self.authority]
+        self.wait()
+
+    def stop(self):
+        self.processes, (self.process, *others) = [], self.processes
+        for process in others:
+            self.go_on()
+            process.terminate()
+            process.wait()
+        super().stop()
+
+
+class RedisTls(Redis):
+    """With the certificate of the first node of that cluster."""
+
+    name = "Redis TLS"
+
+    def __init__(self, fsync, of):
+        tls = os.path.dirname(of.authority)
+        self.tls = ["--tls-cert-file", os.path.join(tls, "a1.crt"), "--tls-key-file", os.path.join(tls, "a1.key"),
+                    "--tls-ca-cert-file", of.authority, "--tls-auth-clients", "no"]
+        self.arguments, self.authority = of.arguments, of.authority
+        super().__init__(fsync)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=100_000, help="per measurement, without pipelining; 4 x with it")
+    parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
+    parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
+    options = parser.parse_args()
+
+    servers, results = [], {}
+    try:
+        ours = TurnbuckleTls(options.binary, "interval(10ms)")
+        servers.append(ours)
+        servers += [RedisTls("everysec", ours), Redis("everysec"), Turnbuckle("Turnbuckle", options.binary, "interval(10ms)")]
+        for server in servers:
+            server.measure("SET", 16, options.requests)
+            server.pause()
+        for _ in range(options.rounds):
+            for pipeline in (1, 16):
+                for test in TESTS:
+                    for server in servers:
+                        server.go_on()
+                        rate, _ = server.measure(test, pipeline, options.requests * (4 if pipeline > 1 else 1))
+                        server.pause()
+                        results.setdefault((test, pipeline, server.name), []).append(rate)
+    finally:
+        for server in reversed(servers):
+            server.stop()
+
+    lines = [f"Turnbuckle {commit()}, measured on {time.strftime('%Y-%m-%d')}; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
+             "| | Redis op/s | with TLS | | Turnbuckle op/s | with TLS | |", "|---|---:|---:|---:|---:|---:|---:|"]
+    for pipeline in (1, 16):
+        for test in TESTS:
+            cells = [test + (f" -P {pipeline}" if pipeline > 1 else "")]
+            for name in ("Redis", "Turnbuckle"):
+                plain, tls = results[test, pipeline, name], results[test, pipeline, f"{name} TLS"]
+                cells += [f"{statistics.median(rates):,.0f} ({min(rates):,.0f}-{max(rates):,.0f})" for rates in (plain, tls)]
+                cells.append(f"{statistics.median(tls) / statistics.median(plain):.2f}")
+            lines.append(f"| {' | '.join(cells)} |")
+    text = "\n".join(lines) + "\n"
+    print(text, end="")
+    if options.into:
+        put_into(options.into, "benches/tls.py", text)
+
+
+if __name__ == "__main__":
+    main()
