@@ -64,10 +64,10 @@ pub enum Operation {
     },
     /// Counts the keys that have a value here.
     Count,
-    /// Waits until other sites have, durably, everything that the session has seen and written. The answer is how many do. The client's later operations wait
+    /// Waits until sites have, durably, everything that the session has seen and written. The answer is how many do, less one: one of them has taken the writes, and it is not always the client's own site. The client's later operations wait
     /// for it. Only for protocols whose sessions say what a site must have ([`crate::Descriptor::confirms_sites`]).
     Wait {
-        /// How many of them are enough. Where there are fewer other sites, all of them are.
+        /// Which answer is enough. If there are fewer other sites, all of them are enough.
         sites: u16,
         /// After what time it is answered in any case. `None`: it may wait for as long as the client does.
         timeout: Option<Micros>,
@@ -272,7 +272,7 @@ pub enum Answer {
     Count(u64),
     /// To a message: it is on its way.
     Published,
-    /// To a wait: the number of other sites that have what the session has seen and written.
+    /// To a wait: the number of sites that have what the session has seen and written, less one.
     Sites(u16),
     /// The operation was not carried out, or may not have been.
     Failed(Failure),

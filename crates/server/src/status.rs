@@ -46,6 +46,9 @@ pub struct Status {
     /// How often it has refused something to a client because of its user, by the reason.
     #[serde(default)]
     pub refused_total: BTreeMap<String, u64>,
+    /// The last second at which peers accept its certificate, since 1970; `None` without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_expires_unix_seconds: Option<u64>,
     /// How often it has read the file of the users again and found a mistake, so that the users stayed as they were.
     #[serde(default)]
     pub users_file_refused_total: u64,

@@ -55,6 +55,9 @@ pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// How long before its certificate expires a node warns, in days.
 const WARN_DAYS: u64 = 14;
 
+/// A certificate that is valid for longer counts as one that is valid for this time.
+const LONGEST_DAYS: u64 = 36_525;
+
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -132,8 +135,8 @@ pub enum TlsError {
 
 /// What connections that begin now use.
 struct Loaded {
-    chain: Vec<CertificateDer<'static>>,
-    roots: Arc<RootCertStore>,
+    /// The last second at which peers accept the certificate, since 1970.
+    valid_until: u64,
     accepts_links: Arc<ServerConfig>,
     dials_links: Arc<ClientConfig>,
     clients: Option<Arc<ServerConfig>>,
@@ -236,6 +239,11 @@ impl Tls {
                 }
             }
         }
+    }
+
+    /// The last second at which peers accept the certificate, since 1970.
+    pub(crate) fn valid_until(&self) -> u64 {
+        self.loaded().valid_until
     }
 
     /// What clients' connections use. `None`: they are plain.
@@ -366,10 +374,27 @@ fn name_of(node: &str) -> io::Result<ServerName<'static>> {
 
 impl Loaded {
     fn expires_soon(&self) -> bool {
-        let then = UnixTime::now().as_secs() + WARN_DAYS * 86_400;
-        let then = UnixTime::since_unix_epoch(Duration::from_secs(then));
-        verify(&self.chain, &self.roots, then).is_err()
+        self.valid_until < UnixTime::now().as_secs() + WARN_DAYS * 86_400
     }
+}
+
+/// The last second, since 1970, at which peers accept a certificate that they accept now. It is found by bisection: what ends first, the certificate or one between it and the authority, is what
+/// counts, and the library that checks them does not say when that is.
+fn valid_until(chain: &[CertificateDer<'_>], roots: &RootCertStore) -> u64 {
+    let is_valid = |seconds: u64| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        verify(chain, roots, time).is_ok()
+    };
+    let mut valid = UnixTime::now().as_secs();
+    let mut over = valid + LONGEST_DAYS * 86_400;
+    while over - valid > 1 {
+        let middle = valid.midpoint(over);
+        match is_valid(middle) {
+            true => valid = middle,
+            false => over = middle,
+        }
+    }
+    valid
 }
 
 impl Files {
@@ -429,8 +454,7 @@ impl Files {
             .with_client_auth_cert(chain.clone(), key.clone_key())
             .map_err(wrong_key)?;
         Ok(Loaded {
-            chain: chain.clone(),
-            roots: Arc::clone(&roots),
+            valid_until: valid_until(&chain, &roots),
             accepts_links: server(true)?,
             dials_links: Arc::new(dials),
             clients: match config.clients {

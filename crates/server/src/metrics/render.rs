@@ -446,6 +446,14 @@ fn storage(text: &mut Exposition, status: &Status) {
         "Rows of full copies that have arrived, in bytes.",
         status.copy_bytes_received_total as f64,
     );
+    if let Some(expires) = status.certificate_expires_unix_seconds {
+        family(
+            "turnbuckle_certificate_expires_seconds",
+            Kind::Gauge,
+            "The last second at which peers accept the node's certificate, since 1970.",
+            expires as f64,
+        );
+    }
     if let Some(free) = status.disk_free_bytes {
         family(
             "turnbuckle_disk_free_bytes",

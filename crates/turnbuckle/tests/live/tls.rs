@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use turnbuckle_server::admin::AdminClient;
 
@@ -284,10 +284,23 @@ fn certificates_are_renewed_while_a_node_serves() {
         let certificates = client.conn.peer_certificates().expect("a certificate");
         certificates[0].to_vec()
     };
-    let before = certificate();
+    // The certificates are valid for a year.
+    let expires = || {
+        let status = cluster.admin(0).status().expect("the node says how it is");
+        status
+            .certificate_expires_unix_seconds
+            .expect("it has a certificate")
+    };
+    let days_left = |expires: u64| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+        (expires - now.as_secs()).div_ceil(86_400)
+    };
+    let (before, old) = (certificate(), expires());
+    assert_eq!(days_left(old), 365);
     let mut open = authority.protect(connect(port), "localhost").expect("a name");
     exchange(&mut open, &command(&[b"ECHO", b"x"]), b"$1\r\nx\r\n");
     cluster.make_certificates(&["--renew"]);
     wait_until("the new certificate is used", || certificate() != before);
+    assert!(expires() >= old && days_left(expires()) == 365);
     exchange(&mut open, &command(&[b"ECHO", b"x"]), b"$1\r\nx\r\n");
 }

@@ -639,6 +639,7 @@ impl AdminSource for Host {
             strangers: self.strangers.status(),
             admin_refused_total: self.guard.refused(),
             refused_total: self.audit.counts(),
+            certificate_expires_unix_seconds: self.tls.as_ref().map(|tls| tls.valid_until()),
             users_file_refused_total: self.audit.bad_files(),
             clock: ClockStatus {
                 away_seconds: jumps.away.0 as f64 / 1e6,
