@@ -13,6 +13,7 @@ is the median of the rounds; a ratio is that of the medians. CPU is user and sys
 Markdown. `--into docs/benchmarks.md` also writes it there, in the place of the table before, with the commit and the date.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -72,10 +73,14 @@ class Server:
     def go_on(self):
         self.signal(signal.SIGCONT)
 
-    def stop(self):
-        self.go_on()
+    def end(self):
         self.process.terminate()
         self.process.wait()
+
+    def stop(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.go_on()
+        self.end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def cpu_seconds(self):

@@ -47,13 +47,11 @@ class TurnbuckleTls(Server):
         self.arguments = ["--tls", "--cacert", self.authority]
         self.wait()
 
-    def stop(self):
-        self.processes, (self.process, *others) = [], self.processes
-        for process in others:
-            self.go_on()
+    def end(self):
+        for process in self.processes:
             process.terminate()
+        for process in self.processes:
             process.wait()
-        super().stop()
 
 
 class RedisTls(Redis):

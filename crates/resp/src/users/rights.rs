@@ -225,14 +225,14 @@ pub(crate) fn categories(spec: &Spec) -> Vec<&'static str> {
         ("hash", _) => Some("hash"),
         ("set", _) => Some("set"),
         ("pubsub", _) => Some("pubsub"),
-        ("generic", _) | (_, "dbsize" | "flushdb") => Some("keyspace"),
+        ("generic", _) | (_, "dbsize" | "flushdb" | "flushall") => Some("keyspace"),
         ("transactions", _) => Some("transaction"),
         // These tell a client library how to use the node.
         ("connection" | "cluster", _) | (_, "acl" | "command" | "keyspace" | "time") => Some("connection"),
         ("server", _) if !has("readonly") && !has("write") => Some("admin"),
         _ => None,
     });
-    if categories.contains(&"admin") || matches!(spec.name, "flushdb" | "keys") {
+    if categories.contains(&"admin") || matches!(spec.name, "flushdb" | "flushall" | "keys") {
         categories.push("dangerous");
     }
     categories.push(if has("fast") { "fast" } else { "slow" });

@@ -1,6 +1,6 @@
 use super::*;
 use crate::commands::{COMMANDS, find};
-use crate::users::rights::{CATEGORIES, is_in, name};
+use crate::users::rights::{CATEGORIES, categories, is_in, name};
 use crate::{Decoded, Decoder, Limits, encode_command};
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -150,6 +150,20 @@ fn words_are_evaluated_from_left_to_right() {
 }
 
 /// If this fails, a new command needs a thought: does it read or write keys that it does not name (`concerns`)? May every client run it (`is_open`)?
+/// A user with `commands = ["*", "-dangerous"]` may not delete everything.
+#[test]
+fn what_is_about_all_keys_and_writes_is_dangerous() {
+    let about_all = COMMANDS
+        .iter()
+        .filter(|spec| matches!(spec.concerns, Concerns::AllKeys | Concerns::AllKeyspaces));
+    let deletes = about_all.filter(|spec| spec.flags.contains(&"write"));
+    for spec in deletes {
+        let categories = categories(spec);
+        assert!(categories.contains(&"dangerous"), "{}", spec.name);
+        assert!(categories.contains(&"keyspace"), "{}", spec.name);
+    }
+}
+
 #[test]
 fn which_commands_name_no_keys_is_known() {
     let names = |of: fn(&Spec) -> bool| -> Vec<&str> {
