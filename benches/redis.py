@@ -160,9 +160,10 @@ class Turnbuckle(Server):
         self.wait()
 
 
-def commit():
-    text = subprocess.run(["git", "log", "-1", "--format=%h of %cs"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return text.strip()
+def version(binary):
+    """The commit of a build, and the date of that."""
+    text = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"commit \w+ [\d-]+", text).group(0)
 
 
 def put_into(page, command_line, text):
@@ -222,7 +223,7 @@ def main():
     names = [server.name for server in servers[1:]]
     columns = ["", "Redis op/s", *[f"{name} op/s" for name in names], *[f"{name} to Redis" for name in names], *[f"CPU, {name} to Redis" for name in names],
                *(["Turnbuckle to before"] if options.before else []), "to SET or GET: Redis", *names]
-    lines = [f"Turnbuckle {commit()}, measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
+    lines = [f"Turnbuckle, {version(options.binary)}, measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
              f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for pipeline in options.pipelines:
         for test in options.tests:

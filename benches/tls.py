@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from redis import ROOT, Redis, Server, Turnbuckle, commit, free_port, put_into
+from redis import ROOT, Redis, Server, Turnbuckle, free_port, put_into, version
 
 TESTS = ["SET", "GET"]
 
@@ -95,7 +95,7 @@ def main():
         for server in reversed(servers):
             server.stop()
 
-    lines = [f"Turnbuckle {commit()}, measured on {time.strftime('%Y-%m-%d')}; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
+    lines = [f"Turnbuckle, {version(options.binary)}, measured on {time.strftime('%Y-%m-%d')}; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
              "| | Redis op/s | with TLS | | Turnbuckle op/s | with TLS | |", "|---|---:|---:|---:|---:|---:|---:|"]
     for pipeline in (1, 16):
         for test in TESTS:
