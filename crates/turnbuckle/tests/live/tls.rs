@@ -285,8 +285,9 @@ fn certificates_are_renewed_while_a_node_serves() {
         certificates[0].to_vec()
     };
     // The certificates are valid for a year.
+    let admin = AdminClient::new(format!("127.0.0.1:{}", cluster.ports(0).admin), WAIT);
     let expires = || {
-        let status = cluster.admin(0).status().expect("the node says how it is");
+        let status = admin.status().expect("the node says how it is");
         status
             .certificate_expires_unix_seconds
             .expect("it has a certificate")
