@@ -58,7 +58,7 @@ bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
 	python3 benches/redis.py --into docs/benchmarks.md
-	python3 benches/redis.py --rounds 3 --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
+	python3 benches/redis.py --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
 	python3 benches/tls.py --into docs/tls.md
 
 # Needs Python. Measures how demanding clients affect another client's latency and the node's memory; takes two minutes.

@@ -179,7 +179,7 @@ def put_into(page, command_line, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=100_000, help="per measurement, without pipelining; 4 x with it")
     parser.add_argument("--durability", default="interval(10ms)")
     parser.add_argument("--redis-fsync", default="everysec")

@@ -69,7 +69,7 @@ class RedisTls(Redis):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=100_000, help="per measurement, without pipelining; 4 x with it")
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
