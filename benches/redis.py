@@ -242,8 +242,9 @@ def main():
     print(text, end="")
     if options.into:
         arguments = sys.argv[1:]
-        place = arguments.index("--into")
-        del arguments[place:place + 2]
+        for option in {"--into", "--binary"} & set(arguments):
+            place = arguments.index(option)
+            del arguments[place:place + 2]
         put_into(options.into, " ".join(["benches/redis.py", *arguments]), text)
 
 
