@@ -13,8 +13,6 @@ is the median of the rounds; a ratio is that of the medians. CPU is user and sys
 Markdown. `--into docs/benchmarks.md` also writes it there, in the place of the table before, with the commit and the date.
 """
 import argparse
-import contextlib
-import json
 import os
 import pathlib
 import re
@@ -33,11 +31,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 KEYS = 100_000
 FIELDS = 10
 VALUE, PART = "v" * 128, "v" * 13
-KEY, HASH, NUMBER = "key:__rand_int__", "hash:__rand_int__", "number:__rand_int__"
+KEY, EXPIRING, HASH, NUMBER = "key:__rand_int__", "expiring:__rand_int__", "hash:__rand_int__", "number:__rand_int__"
 # By name: the command, and which other one it is compared with.
 TESTS = {
     "SET": (["SET", KEY, VALUE], None),
-    "SET EX": (["SET", KEY, VALUE, "EX", "3600"], "SET"),
+    "SET EX": (["SET", EXPIRING, VALUE, "EX", "3600"], "SET"),
     "INCR": (["INCR", NUMBER], "SET"),
     "HSET": (["HSET", HASH, "field:3", PART], "SET"),
     "GET": (["GET", KEY], None),
@@ -64,8 +62,8 @@ class Server:
     authority = None
 
     def signal(self, number):
-        for pid in self.pids:
-            os.kill(pid, number)
+        for process in self.processes:
+            process.send_signal(number)
 
     def pause(self):
         self.signal(signal.SIGSTOP)
@@ -73,18 +71,15 @@ class Server:
     def go_on(self):
         self.signal(signal.SIGCONT)
 
-    def end(self):
-        self.process.terminate()
-        self.process.wait()
-
     def stop(self):
-        with contextlib.suppress(ProcessLookupError):
-            self.go_on()
-        self.end()
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            self.signal(number)
+        for process in self.processes:
+            process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def cpu_seconds(self):
-        fields = pathlib.Path(f"/proc/{self.pids[0]}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = pathlib.Path(f"/proc/{self.processes[0].pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def connect(self):
@@ -102,7 +97,9 @@ class Server:
                     if connection.recv(7) == b"+PONG\r\n":
                         return
             except OSError:
-                time.sleep(0.02)
+                pass
+            time.sleep(0.02)
+        self.stop()
         raise SystemExit(f"nothing answers on port {self.port}")
 
     def fill(self, tests):
@@ -114,6 +111,8 @@ class Server:
                 batch = []
                 for number in (f"{number:012}" for number in range(first, first + 500)):
                     batch.append(command("SET", f"key:{number}", VALUE))
+                    if "SET EX" in tests:
+                        batch.append(command("SET", f"expiring:{number}", VALUE, "EX", "3600"))
                     if "INCR" in tests:
                         batch.append(command("INCR", f"number:{number}"))
                     if {"HSET", "HGET"} & set(tests):
@@ -144,19 +143,35 @@ class Redis(Server):
         self.port = free_port()
         ports = ["--port", "0", "--tls-port", str(self.port), *self.tls] if self.tls else ["--port", str(self.port)]
         arguments = ["redis-server", *ports, "--dir", self.directory, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
-        self.pids = [self.process.pid]
+        self.processes = [subprocess.Popen(arguments, stdout=subprocess.DEVNULL)]
         self.wait()
 
 
 class Turnbuckle(Server):
-    def __init__(self, name, binary, durability):
-        self.name, self.directory = name, tempfile.mkdtemp(prefix="bench-redis-")
-        arguments = [binary, "demo", "--processes", "--json", "--wan", "off", "--durability", durability, "--data", self.directory]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-        sites = json.loads(self.process.stdout.readline())["sites"]
-        self.port = int(sites[0]["resp"].rsplit(":", 1)[1])
-        self.pids = [site["pid"] for site in sites]
+    """Three sites with one keyspace, the default one of the demo. With `tls`, all connections are protected, by certificates that an authority of this run has signed."""
+
+    def __init__(self, name, binary, durability, tls=False):
+        self.name, self.directory, self.processes = name, tempfile.mkdtemp(prefix="bench-redis-"), []
+        nodes = {node: [free_port() for _ in range(3)] for node in ("a1", "b1", "c1")}
+        lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"']
+        if tls:
+            lines.append('[tls]\ncertificate = "tls/{node}.crt"\nkey = "tls/{node}.key"\nauthority = "tls/authority.crt"')
+        lines += [f'[[site]]\nname = "{node[0]}"' for node in nodes]
+        for node, (resp, peer, admin) in nodes.items():
+            lines.append(f'[[node]]\nname = "{node}"\nsite = "{node[0]}"\nresp = "127.0.0.1:{resp}"\npeer = "127.0.0.1:{peer}"\nadmin = "127.0.0.1:{admin}"\ndata = "{node}"')
+        lines.append(f'[[keyspace]]\nname = "causal"\nprotocol = "causalspartanx"\npartitions = 2\ndurability = "{durability}"')
+        config = pathlib.Path(self.directory, "cluster.toml")
+        config.write_text("\n\n".join(lines))
+        if tls:
+            folder = pathlib.Path(self.directory, "tls")
+            subprocess.run([binary, "certificates", "--config", config, "--into", folder], check=True, stdout=subprocess.DEVNULL)
+            self.authority = str(folder / "authority.crt")
+            self.arguments = ["--tls", "--cacert", self.authority]
+        environment = {**os.environ, "TURNBUCKLE_LOG": "warn"}
+        for node in nodes:
+            start = [binary, "start", "--config", config, "--node", node]
+            self.processes.append(subprocess.Popen(start, stdout=subprocess.DEVNULL, env=environment))
+        self.port = nodes["a1"][0]
         self.wait()
 
 
@@ -166,15 +181,27 @@ def version(binary):
     return re.search(r"commit \w+ [\d-]+", text).group(0)
 
 
-def put_into(page, command_line, text):
-    """Puts the text in the place of what this command line has written before."""
-    mark, end = f"<!-- written by: {command_line} -->\n", "<!-- until here -->\n"
-    whole = page.read_text()
-    if mark not in whole:
-        raise SystemExit(f"{page} has no line '{mark.strip()}'")
-    before, after = whole.split(mark, 1)
-    _, after = after.split(end, 1)
-    page.write_text(before + mark + text + end + after)
+class Place:
+    """Where a page has what this command line has written before. Looked for before anything is measured."""
+
+    def __init__(self, page, program):
+        arguments = sys.argv[1:]
+        for option in {"--into", "--binary"} & set(arguments):
+            place = arguments.index(option)
+            del arguments[place:place + 2]
+        self.page, self.mark, self.end = page, f"<!-- written by: {' '.join([program, *arguments])} -->\n", "<!-- until here -->\n"
+        self.around()
+
+    def around(self):
+        before, mark, after = self.page.read_text().partition(self.mark)
+        _, end, after = after.partition(self.end)
+        if not (mark and end):
+            raise SystemExit(f"{self.page} has no line '{self.mark.strip()}' with a line '{self.end.strip()}' behind it")
+        return before, after
+
+    def put(self, text):
+        before, after = self.around()
+        self.page.write_text(before + self.mark + text + self.end + after)
 
 
 def main():
@@ -190,6 +217,7 @@ def main():
     parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
     options = parser.parse_args()
 
+    place = options.into and Place(options.into, "benches/redis.py")
     servers = []
     results = {}
     try:
@@ -240,12 +268,8 @@ def main():
             lines.append(f"| {' | '.join(cells)} |")
     text = "\n".join(lines) + "\n"
     print(text, end="")
-    if options.into:
-        arguments = sys.argv[1:]
-        for option in {"--into", "--binary"} & set(arguments):
-            place = arguments.index(option)
-            del arguments[place:place + 2]
-        put_into(options.into, " ".join(["benches/redis.py", *arguments]), text)
+    if place:
+        place.put(text)
 
 
 if __name__ == "__main__":

@@ -12,46 +12,11 @@ import argparse
 import os
 import pathlib
 import statistics
-import subprocess
-import tempfile
 import time
 
-from redis import ROOT, Redis, Server, Turnbuckle, free_port, put_into, version
+from redis import ROOT, Place, Redis, Turnbuckle, version
 
 TESTS = ["SET", "GET"]
-
-
-class TurnbuckleTls(Server):
-    """Three nodes with certificates that an authority of this run has signed."""
-
-    name = "Turnbuckle TLS"
-
-    def __init__(self, binary, durability):
-        self.directory = tempfile.mkdtemp(prefix="bench-tls-")
-        self.authority = os.path.join(self.directory, "tls", "authority.crt")
-        config, names = pathlib.Path(self.directory, "cluster.toml"), ["a1", "b1", "c1"]
-        ports = [[free_port() for _ in range(3)] for _ in names]
-        lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"',
-                 '[tls]\ncertificate = "tls/{node}.crt"\nkey = "tls/{node}.key"\nauthority = "tls/authority.crt"']
-        lines += [f'[[site]]\nname = "{name[0]}"' for name in names]
-        for name, (resp, peer, admin) in zip(names, ports):
-            lines.append(f'[[node]]\nname = "{name}"\nsite = "{name[0]}"\nresp = "127.0.0.1:{resp}"\npeer = "127.0.0.1:{peer}"\n'
-                         f'admin = "127.0.0.1:{admin}"\ndata = "{name}"')
-        lines.append(f'[[keyspace]]\nname = "causal"\nprotocol = "causalspartanx"\npartitions = 2\ndurability = "{durability}"')
-        config.write_text("\n\n".join(lines))
-        subprocess.run([binary, "certificates", "--config", config, "--into", pathlib.Path(self.directory, "tls")], check=True, stdout=subprocess.DEVNULL)
-        start = [binary, "start", "--config", config, "--node"]
-        environment = {**os.environ, "TURNBUCKLE_LOG": "warn"}
-        self.processes = [subprocess.Popen([*start, name], stdout=subprocess.DEVNULL, env=environment) for name in names]
-        self.port, self.pids = ports[0][0], [process.pid for process in self.processes]
-        self.arguments = ["--tls", "--cacert", self.authority]
-        self.wait()
-
-    def end(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait()
 
 
 class RedisTls(Redis):
@@ -75,12 +40,15 @@ def main():
     parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
     options = parser.parse_args()
 
+    place = options.into and Place(options.into, "benches/tls.py")
     servers, results = [], {}
     try:
-        ours = TurnbuckleTls(options.binary, "interval(10ms)")
-        servers.append(ours)
-        servers += [RedisTls("everysec", ours), Redis("everysec"), Turnbuckle("Turnbuckle", options.binary, "interval(10ms)")]
+        servers.append(Turnbuckle("Turnbuckle TLS", options.binary, "interval(10ms)", tls=True))
+        servers.append(RedisTls("everysec", servers[0]))
+        servers.append(Redis("everysec"))
+        servers.append(Turnbuckle("Turnbuckle", options.binary, "interval(10ms)"))
         for server in servers:
+            server.fill(TESTS)
             server.measure("SET", 16, options.requests)
             server.pause()
         for _ in range(options.rounds):
@@ -107,8 +75,8 @@ def main():
             lines.append(f"| {' | '.join(cells)} |")
     text = "\n".join(lines) + "\n"
     print(text, end="")
-    if options.into:
-        put_into(options.into, "benches/tls.py", text)
+    if place:
+        place.put(text)
 
 
 if __name__ == "__main__":
