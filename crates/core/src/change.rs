@@ -39,7 +39,7 @@ pub struct NewContent {
     /// For a change of the expiry, the value of the register.
     value: Option<Bytes>,
     expiry: Option<Expiry>,
-    /// Whether the key has a value before, and when that expires.
+    /// Whether the key has a value before, and when that expires. For an addition that decides nothing, `existed` is not asked for.
     existed: bool,
     previous: Option<Micros>,
     /// If only the expiry changes: which changes are made, and the version that wrote the value, if there is one.

@@ -44,7 +44,8 @@ struct Register {
     value: Option<Bytes>,
     until: Option<Micros>,
     base: Option<VersionId>,
-    resets: Resets,
+    /// Boxed, because almost no register resets anything, and millions of values may expire.
+    resets: Option<Box<Resets>>,
 }
 
 impl Content {
@@ -80,7 +81,7 @@ impl Content {
                 value,
                 until,
                 base,
-                resets,
+                resets: (!resets.is_empty()).then(|| Box::new(resets)),
             })))),
         })
     }
@@ -117,7 +118,8 @@ impl Content {
     /// What it resets of shares.
     #[inline]
     pub fn resets(&self) -> &Resets {
-        self.more().map_or(Resets::nothing(), |register| &register.resets)
+        let resets = self.more().and_then(|register| register.resets.as_deref());
+        resets.unwrap_or(Resets::nothing())
     }
 
     /// The replicas of whose shares it says something.
@@ -179,8 +181,8 @@ impl Content {
                 value: Some(value),
                 until,
                 base: Some(_),
-                resets,
-            }) => Content::register(Some(value.clone()), *until, None, resets.clone()),
+                ..
+            }) => Content::register(Some(value.clone()), *until, None, self.resets().clone()),
             _ => self,
         }
     }
@@ -224,7 +226,9 @@ impl Content {
                 match &mut *other {
                     Other::Register(register) => {
                         register.value = register.value.take().map(compact);
-                        register.resets = register.resets.compact();
+                        if let Some(resets) = &mut register.resets {
+                            **resets = resets.compact();
+                        }
                     }
                     Other::Share(share) => share.elements = share.elements.compact(),
                 }
@@ -233,13 +237,15 @@ impl Content {
         })
     }
 
-    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted.
+    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What a register resets counts as one allocation.
     pub fn heap_bytes(&self) -> [usize; 2] {
         match &self.0 {
             Kept::Other(Some(other)) => [
                 size_of::<Other>(),
                 match &**other {
-                    Other::Register(register) => register.resets.heap_bytes(),
+                    Other::Register(Register { resets, .. }) => resets
+                        .as_ref()
+                        .map_or(0, |resets| size_of::<Resets>() + resets.heap_bytes()),
                     Other::Share(share) => share.elements.heap_bytes(),
                 },
             ],
@@ -270,6 +276,8 @@ mod tests {
     #[test]
     fn it_is_no_larger_than_an_optional_value() {
         assert_eq!(size_of::<Content>(), size_of::<Option<Bytes>>());
+        // A value that expires, and a small hash: sizes of allocations go up in steps of 16 bytes.
+        assert!(size_of::<Other>() <= 80, "{}", size_of::<Other>());
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! The same bytes are sent and stored.
 //!
 //! ```text
-//!   what was added 1 | how many were added 4 | how many were removed 4 | where each entry ends 4 .. | the entries
+//!   bits 1 | how many were added 4 | how many were removed 4 | where each entry ends 4 .. | the entries
 //!
-//!   what was added,   by kind and name:            what it has 1 | length of the name 4 | [at 8] | [since 8 | at 8 | total 16] | name | value
-//!   what was removed, by kind, name and replica:   what it has 1 | length of the name 4 | replica 2 | at 8 | [total 16] | name
+//!   what was added,   by kind and name:            bits 1 | length of the name 4 | [at 8] | [since 8 | at 8 | total 16] | name | value
+//!   what was removed, by kind, name and replica:   bits 1 | length of the name 4 | replica 2 | at 8 | [total 16] | name
 //! ```
 //!
 //! Numbers are big endian; totals are as [`Decimal::serialize`] writes them. Ends count from the first entry. So an entry is found by its number, and by bisection by its name. If there are no entries,
@@ -70,7 +70,8 @@ impl Added<'_> {
             || self.count.is_some_and(|count| count.since <= removed.at)
     }
 
-    fn has(&self) -> u8 {
+    /// The bits of a contribution that has added this alone.
+    fn whole_bits(&self) -> u8 {
         let kind = match self.name.kind {
             Kind::Hash => FIELDS,
             Kind::Set => MEMBERS,
@@ -90,25 +91,25 @@ impl Removed<'_> {
     }
 }
 
-// What an entry has.
+// The bits of an entry: its kind, and what it has.
 const MEMBER: u8 = 1;
 const VALUE: u8 = 2;
 const COUNT: u8 = 4;
 const TOTAL: u8 = 8;
 
-// What was added.
+// The bits of the whole: what was added.
 const FIELDS: u8 = 1;
 const MEMBERS: u8 = 2;
 const COUNTS: u8 = 4;
 
-/// The places of the two numbers, the bytes before the ends, and those of each end.
+/// The offsets of the two numbers, the bytes before the ends, and those of each end.
 const HOW_MANY_ADDED: usize = 1;
 const HOW_MANY_REMOVED: usize = 5;
-const HEAD: usize = 9;
-const END: usize = 4;
+const HEAD_BYTES: usize = 9;
+const END_BYTES: usize = 4;
 
 /// The bytes of an entry with a value beside its name and the value.
-const BESIDE: usize = 13;
+const BESIDE_BYTES: usize = 13;
 
 /// The bytes of an entry that are not yet taken.
 struct Rest<'a>(&'a [u8]);
@@ -136,19 +137,19 @@ impl<'a> Rest<'a> {
         Some(taken)
     }
 
-    fn what(&mut self, allowed: u8) -> Option<u8> {
-        let [what] = self.take()?;
-        (what & !allowed == 0).then_some(what)
+    fn bits(&mut self, allowed: u8) -> Option<u8> {
+        let [bits] = self.take()?;
+        (bits & !allowed == 0).then_some(bits)
     }
 
     fn added(mut self) -> Option<Added<'a>> {
-        let what = self.what(MEMBER | VALUE | COUNT)?;
+        let bits = self.bits(MEMBER | VALUE | COUNT)?;
         let length = u32::from_be_bytes(self.take()?);
-        let at = match what & VALUE > 0 {
+        let at = match bits & VALUE > 0 {
             true => Some(self.time()?),
             false => None,
         };
-        let count = match what & COUNT > 0 {
+        let count = match bits & COUNT > 0 {
             true => Some(Count {
                 since: self.time()?,
                 at: self.time()?,
@@ -160,7 +161,7 @@ impl<'a> Rest<'a> {
         let value = at.map(|at| (at, self.0));
         (value.is_some() || self.0.is_empty()).then_some(Added {
             name: Name {
-                kind: kind(what),
+                kind: kind(bits),
                 name,
             },
             value,
@@ -169,12 +170,12 @@ impl<'a> Rest<'a> {
     }
 
     fn removed(mut self) -> Option<Removed<'a>> {
-        let what = self.what(MEMBER | TOTAL)?;
+        let bits = self.bits(MEMBER | TOTAL)?;
         let length = u32::from_be_bytes(self.take()?);
         let seen = SeenCount {
             replica: ReplicaId(u16::from_be_bytes(self.take()?)),
             at: self.time()?,
-            total: match what & TOTAL > 0 {
+            total: match bits & TOTAL > 0 {
                 true => self.total().filter(|total| !total.is_zero())?,
                 false => Decimal::ZERO,
             },
@@ -182,7 +183,7 @@ impl<'a> Rest<'a> {
         let name = self.slice(length)?;
         self.0.is_empty().then_some(Removed {
             name: Name {
-                kind: kind(what),
+                kind: kind(bits),
                 name,
             },
             seen,
@@ -190,8 +191,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-fn kind(what: u8) -> Kind {
-    match what & MEMBER > 0 {
+fn kind(bits: u8) -> Kind {
+    match bits & MEMBER > 0 {
         true => Kind::Set,
         false => Kind::Hash,
     }
@@ -225,11 +226,11 @@ impl Contribution {
             return Ok(());
         }
         let other = || "elements in another form".to_string();
-        if self.0.len() < HEAD {
+        if self.0.len() < HEAD_BYTES {
             return Err(other());
         }
         let (added, removed) = (self.number(HOW_MANY_ADDED), self.number(HOW_MANY_REMOVED));
-        let head = (u64::from(added) + u64::from(removed)) * END as u64 + HEAD as u64;
+        let head = (u64::from(added) + u64::from(removed)) * END_BYTES as u64 + HEAD_BYTES as u64;
         let entries = (self.0.len() as u64).checked_sub(head).ok_or_else(other)?;
         let ends = || (0..self.entries()).map(|entry| u64::from(self.end(entry)));
         if !ends().is_sorted() || ends().next_back() != Some(entries) {
@@ -246,10 +247,10 @@ impl Contribution {
                 false => Err(format!("the total '{total}'")),
             }
         };
-        let (mut last, mut has) = (None, 0);
+        let (mut last, mut bits) = (None, 0);
         for entry in 0..added as usize {
             let added = Rest(self.entry(entry)).added().ok_or_else(other)?;
-            has |= added.has();
+            bits |= added.whole_bits();
             if last.is_some_and(|last| last >= added.name) {
                 return Err("elements in another order, or one of them twice".to_string());
             }
@@ -267,7 +268,7 @@ impl Contribution {
                 }
             }
         }
-        if has != self.0[0] {
+        if bits != self.0[0] {
             return Err(other());
         }
         let mut last = None;
@@ -290,8 +291,8 @@ impl Contribution {
         Ok(())
     }
 
-    fn number(&self, place: usize) -> u32 {
-        let bytes = self.0.get(place..).and_then(<[u8]>::first_chunk);
+    fn number(&self, offset: usize) -> u32 {
+        let bytes = self.0.get(offset..).and_then(<[u8]>::first_chunk);
         bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
     }
 
@@ -321,16 +322,16 @@ impl Contribution {
     /// The bytes of all names and values that were added, if all of it are values.
     pub(crate) fn bytes_of_values(&self) -> usize {
         let entries = self.added_len().checked_sub(1).map_or(0, |last| self.end(last)) as usize;
-        entries.saturating_sub(self.added_len() * BESIDE)
+        entries.saturating_sub(self.added_len() * BESIDE_BYTES)
     }
 
     fn end(&self, entry: usize) -> u32 {
-        self.number(HEAD + entry * END)
+        self.number(HEAD_BYTES + entry * END_BYTES)
     }
 
     fn entry(&self, entry: usize) -> &[u8] {
         let begin = entry.checked_sub(1).map_or(0, |before| self.end(before)) as usize;
-        let entries = HEAD + self.entries() * END;
+        let entries = HEAD_BYTES + self.entries() * END_BYTES;
         &self.0[entries + begin..entries + self.end(entry) as usize]
     }
 
@@ -352,19 +353,32 @@ impl Contribution {
         entries.map(|entry| self.added_at(entry))
     }
 
+    /// Of what was added, that of this kind.
+    pub(crate) fn added_of(&self, kind: Kind) -> impl ExactSizeIterator<Item = Added<'_>> {
+        let members = Name {
+            kind: Kind::Set,
+            name: &[],
+        };
+        let (Ok(first) | Err(first)) = self.position(members);
+        self.added_among(match kind {
+            Kind::Hash => 0..first,
+            Kind::Set => first..self.added_len(),
+        })
+    }
+
     /// What was removed, by kind, name and replica.
     pub(crate) fn removed(&self) -> impl Iterator<Item = Removed<'_>> {
         (self.added_len()..self.entries()).map(|entry| self.removed_at(entry))
     }
 
     /// The number of the entry of this name in what was added, or that of the entry before which it would be.
-    pub(crate) fn place(&self, name: Name<'_>) -> Result<usize, usize> {
+    pub(crate) fn position(&self, name: Name<'_>) -> Result<usize, usize> {
         bisect(0..self.added_len(), |entry| self.added_at(entry).name.cmp(&name))
     }
 
     /// The element of this name that was added.
     pub(crate) fn find(&self, name: Name<'_>) -> Option<Added<'_>> {
-        self.place(name).ok().map(|entry| self.added_at(entry))
+        self.position(name).ok().map(|entry| self.added_at(entry))
     }
 
     /// What was removed of an element that a replica has added.
@@ -439,7 +453,7 @@ fn bad(found: String) -> BadFrame {
 /// A contribution that is being written. What was added comes first.
 #[derive(Default)]
 pub(crate) struct Builder {
-    has: u8,
+    whole_bits: u8,
     added: u32,
     ends: Vec<u32>,
     entries: Vec<u8>,
@@ -457,13 +471,13 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, name: Name<'_>, has: u8) {
+    fn begin(&mut self, name: Name<'_>, bits: u8) {
         let kind = match name.kind {
             Kind::Hash => 0,
             Kind::Set => MEMBER,
         };
         let length = u32::try_from(name.name.len()).expect("a name is shorter than a frame");
-        self.entries.push(kind | has);
+        self.entries.push(kind | bits);
         self.entries.extend_from_slice(&length.to_be_bytes());
     }
 
@@ -494,26 +508,27 @@ impl Builder {
             self.entries.extend_from_slice(value);
         }
         self.end();
-        self.has |= added.has();
+        self.whole_bits |= added.whole_bits();
         self.added += 1;
         self.bytes += added.bytes();
     }
 
     /// Adds entries of a contribution that has added values of one kind alone. They are the next ones by name.
     pub fn copy(&mut self, of: &Contribution, entries: Range<usize>) {
+        debug_assert!(of.values_of().is_some(), "it has values of one kind alone");
         let Some(last) = entries.clone().next_back() else {
             return;
         };
         let begin = entries.start.checked_sub(1).map_or(0, |before| of.end(before));
-        let head = HEAD + of.entries() * END;
+        let head = HEAD_BYTES + of.entries() * END_BYTES;
         let copied = &of.0[head + begin as usize..head + of.end(last) as usize];
         let behind = self.entries.len() as u32;
         self.ends
             .extend(entries.clone().map(|entry| of.end(entry) - begin + behind));
         self.entries.extend_from_slice(copied);
-        self.has |= of.0[0];
+        self.whole_bits |= of.0[0];
         self.added += entries.len() as u32;
-        self.bytes += copied.len() - BESIDE * entries.len();
+        self.bytes += copied.len() - BESIDE_BYTES * entries.len();
     }
 
     /// How many entries were added.
@@ -544,8 +559,8 @@ impl Builder {
         if self.ends.is_empty() {
             return Contribution::default();
         }
-        let mut bytes = Vec::with_capacity(HEAD + self.ends.len() * END + self.entries.len());
-        bytes.push(self.has);
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.ends.len() * END_BYTES + self.entries.len());
+        bytes.push(self.whole_bits);
         bytes.extend_from_slice(&self.added.to_be_bytes());
         bytes.extend_from_slice(&(self.ends.len() as u32 - self.added).to_be_bytes());
         for end in self.ends {

@@ -118,7 +118,7 @@ impl<'a> Next<'a> {
         };
         let mut from = 0;
         for (name, added) in self.added {
-            let (to, next) = match own.place(name) {
+            let (to, next) = match own.position(name) {
                 Ok(there) => (there, there + 1),
                 Err(between) => (between, between),
             };
@@ -202,7 +202,7 @@ impl Contribution {
         let mut names: Vec<Name<'_>> = names.iter().map(|name| Name { kind, name }).collect();
         names.sort_unstable();
         names.dedup();
-        let replicas: Vec<ReplicaId> = replicas.collect();
+        let replicas: Vec<ReplicaId> = replicas.filter(|replica| *replica != by.replica).collect();
         for name in names {
             next.added.push((name, None));
             for &replica in &replicas {

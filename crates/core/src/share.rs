@@ -292,7 +292,7 @@ impl<'a> Contributions<'a> {
         }
         let of_kind = |kind: Kind| {
             self.shares.iter().any(|&(replica, _, share)| {
-                let mut of_kind = share.elements.added().filter(|added| added.name.kind == kind);
+                let mut of_kind = share.elements.added_of(kind);
                 of_kind.any(|added| !self.left(replica, &added).is_nothing())
             })
         };

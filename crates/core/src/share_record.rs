@@ -115,8 +115,8 @@ impl SharesRecord {
     /// The content of a version of this name, with the rest of what was encoded of it.
     ///
     /// # Errors
-    /// If it is a share and something else, a total is no number in its shortest form, a replica is one that no partition has, replicas come twice or in another order, a timestamp is above that of the version, or
-    /// its elements are none ([`Contribution`]).
+    /// If it is a share and something else, a total is no number in its shortest form, a replica is one that no partition has, replicas come twice or in another order, a timestamp is above that of the version, its
+    /// elements are not encoded as a [`Contribution`] is, or a share removes what its own replica has added: that is not in it any more.
     pub fn content(
         record: Option<SharesRecord>,
         id: VersionId,
@@ -218,9 +218,51 @@ impl Decoding {
     }
 
     fn share(&self, record: SharesRecord) -> Result<Share, BadFrame> {
+        let elements = Contribution::checked(record.elements, self.0)?;
+        if elements.replicas().contains(self.0.replica) {
+            return Err(bad("a removal of what the same replica has added".to_string()));
+        }
         Ok(Share {
             count: record.count.as_ref().map(|count| self.count(count)).transpose()?,
-            elements: Contribution::checked(record.elements, self.0)?,
+            elements,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::contribution::{Builder, Name, Removed};
+
+    /// A replica drops what it has added itself. If it could also remove it, readers that see other shares would show something else.
+    #[test]
+    fn a_share_that_removes_what_its_own_replica_has_added_is_refused() {
+        let id = VersionId {
+            at: Hlc(9),
+            replica: ReplicaId(1),
+        };
+        let of = |replica| {
+            let mut builder = Builder::default();
+            builder.remove(&Removed {
+                name: Name {
+                    kind: Kind::Hash,
+                    name: b"x",
+                },
+                seen: SeenCount {
+                    replica: ReplicaId(replica),
+                    at: Hlc(8),
+                    total: Decimal::ZERO,
+                },
+            });
+            let content = Content::sharing(Share {
+                count: None,
+                elements: builder.done(),
+            });
+            SharesRecord::content(SharesRecord::of(&content, id), id, None, None, None)
+        };
+        assert!(of(0).is_ok() && of(2).is_ok());
+        let refused = of(1).expect_err("it is refused").to_string();
+        assert!(refused.contains("the same replica"), "{refused}");
     }
 }

@@ -332,7 +332,7 @@ pub(crate) fn write_values(
 }
 
 /// The same, of values whose length was checked.
-pub(crate) fn write_checked_values(values: &[Option<Bytes>], writer: &mut Writer<'_>) {
+fn write_checked_values(values: &[Option<Bytes>], writer: &mut Writer<'_>) {
     let copied = values
         .iter()
         .flatten()
