@@ -27,6 +27,9 @@ use turnbuckle_store::{Engine, MemoryEngine};
 /// Worlds last for seconds. With the server's five minutes, no line of an expiring value would ever move on.
 const SHORT_LIVED: Micros = Micros(100_000);
 
+/// The checkpoints of [`WorldOptions::late_checkpoints`] begin this many times later.
+const LATE: u64 = 30;
+
 /// A machine. It keeps its disks. Processes on it begin and end.
 pub(crate) struct Machine<S: Session> {
     pub id: NodeId,
@@ -299,6 +302,10 @@ impl<S: Session> Machine<S> {
         config.short_lived = SHORT_LIVED;
         config.patience = options.patience;
         config.checkpoint_interval = options.checkpoint_interval;
+        if options.late_checkpoints == Some(self.id) {
+            config.checkpoint_interval = Micros(options.checkpoint_interval.0 * LATE);
+            config.checkpoint_log_bytes *= LATE;
+        }
         config.min_free_bytes = options.min_free_bytes;
         let seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
         config.seed = seed;

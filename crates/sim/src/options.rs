@@ -2,7 +2,7 @@ use crate::{Jitter, Span};
 use serde::Deserialize;
 use turnbuckle_core::{Conditional, Members, Micros};
 use turnbuckle_document::word;
-use turnbuckle_node::{Durability, Planted, StreamLimits};
+use turnbuckle_node::{Durability, NodeId, Planted, StreamLimits};
 
 /// The properties of a world. Everything that is not set here is drawn from the seed.
 #[derive(Debug, Clone)]
@@ -71,6 +71,8 @@ pub struct WorldOptions {
     pub checkpoint_log_bytes: u64,
     /// A checkpoint begins this long after the last one if anything was written since.
     pub checkpoint_interval: Micros,
+    /// A node whose checkpoints begin much later: it forgets deletes and expired values later than others, too.
+    pub late_checkpoints: Option<NodeId>,
     /// Whether deletes that no replica needs must be forgotten once the world has come to rest.
     pub must_forget: bool,
     /// Whether a fault that takes a data directory is left out while a node at another site has not got back everything that it lost with
@@ -168,6 +170,7 @@ impl WorldOptions {
             retained_log_bytes: 64 << 20,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Micros::from_millis(60_000),
+            late_checkpoints: None,
             must_forget: false,
             one_loss_at_a_time: false,
             batch_keys: 512,

@@ -137,7 +137,16 @@ impl Draw {
             && protocol.counts
         {
             let mut random = of_option(self.world.seed, 0x6E75_6D62);
-            mixed.numbers = *random.pick(&[0, 0, 20, 60]);
+            mixed.numbers = match self.deletes.is_some() {
+                // Many of them are over, and are written again.
+                true => *random.pick(&[0, 60, 60, 80]),
+                false => *random.pick(&[0, 0, 20, 60]),
+            };
+            if self.deletes.is_some() {
+                let mut random = of_theme(self.world.seed.rotate_left(8));
+                let node = random.below(self.world.sites.len() as u64) as u16;
+                self.world.late_checkpoints = random.percent(60).then_some(NodeId(node));
+            }
         }
         if let Kind::Mixed(mixed) = &mut self.load.kind
             && protocol.keeps_elements

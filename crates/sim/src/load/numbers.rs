@@ -12,7 +12,12 @@ pub(super) struct Numbers {
     /// How much was done with it.
     additions: u32,
     written: u64,
+    /// The number of values that were written to earlier ones.
+    again: u64,
 }
+
+/// How far back clients go to numbers to which nobody adds any more.
+const EARLIER: u64 = 12;
 
 impl Clients {
     /// An operation on one of the numbers of the client's keyspace.
@@ -59,6 +64,7 @@ impl Clients {
         if numbers.additions == ADDITIONS {
             *numbers = Numbers {
                 current: numbers.current + 1,
+                again: numbers.again,
                 ..Numbers::default()
             };
         }
@@ -76,12 +82,37 @@ impl Clients {
         Operation::put(key, None).with(options).at(self.load.write)
     }
 
+    /// One of the last numbers to which nobody adds any more. Some of them have been over for a while, and one site may have forgotten them before another one.
+    fn earlier(&mut self, keyspace: usize, kind: Kind) -> Option<u64> {
+        let current = self.numbers(keyspace, kind).current;
+        let is_wanted = current > 0 && self.random.percent(60);
+        is_wanted.then(|| current - self.random.of(1..=current.min(EARLIER)))
+    }
+
     /// A value that tells itself from all others of the key. `None` if there are no more.
     fn written(&mut self, keyspace: usize, kind: Kind) -> Option<(Key, Bytes)> {
+        let earlier = self.earlier(keyspace, kind);
         let numbers = self.numbers(keyspace, kind);
-        numbers.written += 1;
-        let key = key(keyspace, kind, numbers.current);
-        (numbers.written < WRITTEN).then(|| (key, written(numbers.written).into()))
+        let (number, value) = match earlier {
+            Some(earlier) => {
+                numbers.again += 1;
+                (earlier, WRITTEN / 2 + numbers.again)
+            }
+            None => {
+                numbers.written = (numbers.written + 1).min(WRITTEN / 2);
+                (numbers.current, numbers.written)
+            }
+        };
+        let is_new = value < WRITTEN && value != WRITTEN / 2;
+        is_new.then(|| (key(keyspace, kind, number), written(value).into()))
+    }
+
+    /// A number that clients write or delete.
+    fn number_to_reset(&mut self, keyspace: usize, kind: Kind) -> Key {
+        match self.earlier(keyspace, kind) {
+            Some(earlier) => key(keyspace, kind, earlier),
+            None => self.number(keyspace, kind, false),
+        }
     }
 
     fn reset(&mut self, keyspace: usize) -> Operation {
@@ -89,7 +120,7 @@ impl Clients {
         let new = self.written(keyspace, Kind::Reset).filter(|_| !is_delete);
         let operation = match new {
             Some((key, value)) => Operation::put(key, value),
-            None => Operation::delete(self.number(keyspace, Kind::Reset, false)),
+            None => Operation::delete(self.number_to_reset(keyspace, Kind::Reset)),
         };
         operation.at(self.load.write)
     }
@@ -114,7 +145,7 @@ impl Clients {
                     expiry: options.expiry.filter(|_| self.random.percent(85)),
                     ..PutOptions::default()
                 };
-                Operation::delete(self.number(keyspace, Kind::Expiring, false)).with(retimes)
+                Operation::delete(self.number_to_reset(keyspace, Kind::Expiring)).with(retimes)
             }
         };
         operation.at(self.load.write)
