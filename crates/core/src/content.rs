@@ -187,6 +187,26 @@ impl Content {
         }
     }
 
+    /// What was stamped before this time is over, if it is in a share: see `floor.rs`. [`Hlc::ZERO`]: nothing because of that.
+    #[inline]
+    pub fn floor(&self) -> Hlc {
+        self.share().map_or(self.resets().floor, |share| share.floor)
+    }
+
+    /// The same with this floor.
+    #[must_use]
+    pub(crate) fn with_floor(self, floor: Hlc) -> Content {
+        if let Some(share) = self.share() {
+            let share = share.clone();
+            return Content::sharing(Share { floor, ..share });
+        }
+        let resets = Resets {
+            floor,
+            ..self.resets().clone()
+        };
+        Content::register(self.stored().cloned(), self.until(), self.base(), resets)
+    }
+
     /// The same, without what it says of shares that its writer has seen.
     #[must_use]
     pub fn without_resets(self) -> Content {
@@ -277,7 +297,7 @@ mod tests {
     fn it_is_no_larger_than_an_optional_value() {
         assert_eq!(size_of::<Content>(), size_of::<Option<Bytes>>());
         // A value that expires, and a small hash: sizes of allocations go up in steps of 16 bytes.
-        assert!(size_of::<Other>() <= 80, "{}", size_of::<Other>());
+        assert!(size_of::<Other>() <= 88, "{}", size_of::<Other>());
     }
 
     #[test]

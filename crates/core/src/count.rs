@@ -35,7 +35,7 @@
 //! # Since when a count counts
 //!
 //! If everything that a replica has added is reset, its next count begins from 0, and says so: its `since` is its own timestamp. Otherwise `since` stays. A write that has seen only counts from before
-//! `since` has seen nothing of this one. A key that was counted is not forgotten when it is deleted: a write at a site that had forgotten the counts would not reset them at others.
+//! `since` has seen nothing of this one. When a key that was counted may be forgotten is another question: see `floor.rs`.
 //!
 //! # What this cannot do
 //!

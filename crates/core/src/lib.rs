@@ -19,6 +19,8 @@ mod elements;
 pub use elements::{Edit, Elements, Kind};
 mod door;
 pub use door::DoorId;
+mod floor;
+pub use floor::Gone;
 mod frame;
 pub use frame::{BadFrame, Record, Wire};
 mod hlc;

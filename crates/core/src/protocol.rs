@@ -188,6 +188,16 @@ pub trait Protocol: Sized + Send + 'static {
         Hlc::ZERO
     }
 
+    /// Everything up to this time is *closed* here: what has not arrived yet was stamped by a site that showed everything which was stamped up to then. See `floor.rs`.
+    fn closed(&self) -> Hlc {
+        Hlc::ZERO
+    }
+
+    /// Everything up to this time is closed at every site. Keys with shares whose end is not later are forgotten. Protocols without shares need not say it.
+    fn closed_everywhere(&self) -> Hlc {
+        Hlc::LATEST
+    }
+
     /// Everything that was stamped up to this time is shown here, and other replicas may know that: they may have forgotten deletes up to this time.
     fn shown(&self) -> Hlc {
         Hlc::ZERO

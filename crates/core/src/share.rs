@@ -19,13 +19,15 @@ pub struct Share {
     pub count: Option<Count>,
     /// Which elements it has added and removed.
     pub elements: Contribution,
+    /// What was stamped before this time is over, in the shares of all replicas: see `floor.rs`.
+    pub floor: Hlc,
 }
 
 impl From<Count> for Share {
     fn from(count: Count) -> Share {
         Share {
             count: Some(count),
-            elements: Contribution::default(),
+            ..Share::default()
         }
     }
 }
@@ -66,8 +68,10 @@ pub(crate) struct Contributions<'a> {
     pub shares: &'a [(ReplicaId, Hlc, &'a Share)],
     /// What the register's version has reset, and which elements' counts it had seen.
     pub resets: &'a Resets,
-    /// What was stamped before this time has expired.
+    /// What was stamped before this time has expired, or is over.
     pub expired: Option<Hlc>,
+    /// What was stamped before this time is over, for every reader.
+    pub floor: Hlc,
 }
 
 /// What a write of a key's register had seen of shares, and has reset.
@@ -79,6 +83,8 @@ pub struct Resets {
     pub removed: Contribution,
     /// Everything that was stamped before this time: an expiry that has passed. Also what the writer had not seen.
     pub before: Hlc,
+    /// What was stamped before this time is over: see `floor.rs`.
+    pub floor: Hlc,
 }
 
 impl Resets {
@@ -87,13 +93,14 @@ impl Resets {
             seen: Vec::new(),
             removed: Contribution::empty(),
             before: Hlc::ZERO,
+            floor: Hlc::ZERO,
         };
         &NOTHING
     }
 
     /// Whether nothing is reset.
     pub fn is_empty(&self) -> bool {
-        self.seen.is_empty() && self.removed.is_empty() && self.before == Hlc::ZERO
+        self.seen.is_empty() && self.removed.is_empty() && self.before == Hlc::ZERO && self.floor == Hlc::ZERO
     }
 
     /// The same in memory of its own.
@@ -102,6 +109,7 @@ impl Resets {
             seen: self.seen.as_slice().to_vec(),
             removed: self.removed.compact(),
             before: self.before,
+            floor: self.floor,
         }
     }
 
@@ -153,6 +161,9 @@ impl<'a> Contributions<'a> {
     /// Whether a removal can be about something, now or later. It cannot if a share of the adder says so that is no older than what the removal had seen.
     pub fn is_needed(&self, removed: &Removed<'_>) -> bool {
         let seen = &removed.seen;
+        if seen.at < self.floor {
+            return false;
+        }
         match self.of(seen.replica) {
             Some((at, share)) if at >= seen.at => {
                 share.find(removed.name).is_some_and(|added| added.concerns(seen))
@@ -290,8 +301,11 @@ impl<'a> Contributions<'a> {
         if let Some(kind) = self.alone().and_then(Contribution::values_of) {
             return Some(kind);
         }
+        // A share says nothing of anything that was stamped later than itself.
+        let is_over = |at: Hlc| self.expired.is_some_and(|expired| at < expired);
         let of_kind = |kind: Kind| {
-            self.shares.iter().any(|&(replica, _, share)| {
+            let mut shares = self.shares.iter().filter(|(_, at, _)| !is_over(*at));
+            shares.any(|&(replica, _, share)| {
                 let mut of_kind = share.elements.added_of(kind);
                 of_kind.any(|added| !self.left(replica, &added).is_nothing())
             })

@@ -25,6 +25,9 @@ pub struct SharesRecord {
     /// What was stamped before this is reset. 0: nothing because of that.
     #[prost(fixed64, tag = "5")]
     before: u64,
+    /// What was stamped before this is over, in shares. 0: nothing because of that.
+    #[prost(fixed64, tag = "6")]
+    floor: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
@@ -92,6 +95,7 @@ impl SharesRecord {
                 seen: resets.seen.iter().map(seen_record).collect(),
                 elements: resets.removed.encoded(),
                 before: resets.before.0,
+                floor: resets.floor.0,
                 ..SharesRecord::default()
             });
         };
@@ -99,6 +103,7 @@ impl SharesRecord {
             count: share.count.map(|count| count_record(&count, id.at)),
             elements: share.elements.encoded(),
             is_share: share.count.is_none(),
+            floor: share.floor.0,
             ..SharesRecord::default()
         })
     }
@@ -212,6 +217,7 @@ impl Decoding {
                     0 => Hlc::ZERO,
                     before => self.time(before)?,
                 },
+                floor: floor(record.floor)?,
             }),
             false => Err(bad("replicas in another order, or one of them twice".to_string())),
         }
@@ -225,7 +231,16 @@ impl Decoding {
         Ok(Share {
             count: record.count.as_ref().map(|count| self.count(count)).transpose()?,
             elements,
+            floor: floor(record.floor)?,
         })
+    }
+}
+
+/// It may be above the timestamp of the version: then the version itself is over.
+fn floor(at: u64) -> Result<Hlc, BadFrame> {
+    match Hlc(at) <= Hlc::LATEST {
+        true => Ok(Hlc(at)),
+        false => Err(bad(format!("the floor {}", Hlc(at)))),
     }
 }
 
@@ -258,6 +273,7 @@ mod tests {
             let content = Content::sharing(Share {
                 count: None,
                 elements: builder.done(),
+                ..Share::default()
             });
             SharesRecord::content(SharesRecord::of(&content, id), id, None, None, None)
         };

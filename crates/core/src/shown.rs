@@ -3,8 +3,8 @@ use crate::count::{Sum, sum};
 use crate::next_share::NotEdited;
 use crate::share::{Contributions, Resets};
 use crate::{
-    Answer, Chain, Computed, Count, Edit, Elements, Hidden, Hlc, Kind, Label, Meta, Micros, NotComputed,
-    PlainResponse, ReplicaId, SeenCount, Share, Version, VersionId,
+    Answer, Chain, Computed, Count, Edit, Elements, Gone, Hidden, Hlc, Kind, Label, Meta, Micros,
+    NotComputed, PlainResponse, ReplicaId, SeenCount, Share, Version, VersionId,
 };
 use bytes::Bytes;
 use rust_decimal::Decimal;
@@ -160,10 +160,32 @@ impl<'a, M: Meta> Shown<'a, M> {
         }
     }
 
-    /// Whether the register has no value, and everything in the shares is reset.
-    pub fn is_reset(&self) -> bool {
-        let view = self.view();
-        view.value.is_none() && !view.has_value(Hlc::ZERO)
+    /// When the newest of what is shown was stamped.
+    pub fn stamped(&self) -> Hlc {
+        let stamped = self.versions().map(|version| version.id.at);
+        stamped.max().unwrap_or(Hlc::ZERO)
+    }
+
+    /// When the newest of what is shown was stamped, or when it expires, if that is later.
+    pub fn latest(&self) -> Hlc {
+        let until = self.register.and_then(|register| register.content.until());
+        self.stamped().max(until.map_or(Hlc::ZERO, Hlc::from_wall))
+    }
+
+    /// By what nothing is shown at some time, and from when on. `None`: something is shown, whatever the time.
+    pub fn gone(&self) -> Option<Gone> {
+        let expires = self
+            .register
+            .filter(|register| register.content.until().is_some());
+        let by = match expires {
+            Some(register) => register.id,
+            None => self
+                .versions()
+                .map(|version| version.id)
+                .max_by_key(|id| id.stamp())?,
+        };
+        let at = self.latest();
+        (!self.has_value(at)).then_some(Gone { by, at })
     }
 
     /// When the value expires, for a reader at this time. `None`: never, or it has expired.
@@ -234,16 +256,34 @@ impl<'a> View<'a> {
         self.until.map(Hlc::from_wall).filter(|&until| until <= now)
     }
 
+    /// What was stamped before this time is over, for every reader.
+    fn floor(&self) -> Hlc {
+        let of_shares = self.shares.iter().map(|(.., share)| share.floor);
+        of_shares.fold(self.resets.floor, Hlc::max)
+    }
+
     /// What was stamped before this time has expired: what is in shares, by this expiry or by one that a version before this one has had.
-    fn gone_before(&self, now: Hlc) -> Option<Hlc> {
+    fn expired_before(&self, now: Hlc) -> Option<Hlc> {
         let before = Some(self.resets.before).filter(|before| *before > Hlc::ZERO);
         before.max(self.expired_at(now))
     }
 
-    /// What a write says of that. If the writer has not seen any share, it says nothing: most keys never have one, and a key that has expired may be forgotten.
+    /// What was stamped before this time has expired, or is over.
+    fn gone_before(&self, now: Hlc) -> Option<Hlc> {
+        let floor = Some(self.floor()).filter(|floor| *floor > Hlc::ZERO);
+        floor.max(self.expired_before(now))
+    }
+
+    /// What a write says of that. If the writer has not seen any share, it says nothing: most keys never have one, and a key that has expired may be forgotten. What is under a floor is forgotten
+    /// elsewhere, so it does not count.
     fn resets_before(&self, now: Hlc) -> Hlc {
-        let is_known = !self.shares.is_empty() || !self.resets.is_empty();
-        self.gone_before(now).filter(|_| is_known).unwrap_or(Hlc::ZERO)
+        let floor = self.floor();
+        let has_seen = |at: Hlc| at >= floor;
+        let is_known = self.shares.iter().any(|(_, at, _)| has_seen(*at))
+            || self.resets.seen.iter().any(|seen| has_seen(seen.at))
+            || !self.resets.removed.is_empty()
+            || self.resets.before > floor;
+        self.expired_before(now).filter(|_| is_known).unwrap_or(Hlc::ZERO)
     }
 
     fn register(&self, now: Hlc) -> Option<&'a Bytes> {
@@ -268,6 +308,7 @@ impl<'a> View<'a> {
             shares: &self.shares,
             resets: self.resets,
             expired: self.gone_before(now),
+            floor: self.floor(),
         })
     }
 
@@ -299,9 +340,11 @@ impl<'a> View<'a> {
 
     /// Of these shares what a write names that has seen them, beside what was seen before.
     fn seen(&self, wanted: impl Fn(ReplicaId, &Share) -> bool) -> Vec<SeenCount> {
+        let floor = self.floor();
         let mut seen = self.resets.seen.clone();
+        seen.retain(|seen| seen.at >= floor);
         for &(replica, at, share) in &self.shares {
-            if !wanted(replica, share) {
+            if at < floor || !wanted(replica, share) {
                 continue;
             }
             let total = share.count.map_or(Decimal::ZERO, |count| count.total);
@@ -481,6 +524,7 @@ impl Tally {
             seen: view.seen(|_, _| true),
             removed: view.contributions(now, |elements| elements.removed_by_register(true)),
             before: view.resets_before(now),
+            ..Resets::default()
         }
     }
 
@@ -497,6 +541,7 @@ impl Tally {
             }),
             removed: elements.removed_by_register(false),
             before: view.resets_before(now),
+            ..Resets::default()
         })
     }
 }

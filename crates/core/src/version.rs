@@ -1,4 +1,4 @@
-use crate::{BadFrame, Content, Hlc, Key, Micros, ReplicaId, ReplicaSet, Wire};
+use crate::{BadFrame, Content, Gone, Hlc, Key, Micros, ReplicaId, ReplicaSet, Wire};
 use bytes::Bytes;
 use std::{cmp::Ordering, fmt};
 
@@ -162,7 +162,7 @@ impl<M> Version<M> {
 }
 
 impl<M: Meta> Version<M> {
-    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register. Shares stay: a key that was counted is not forgotten.
+    /// Whether this version, once it is gone, has removed another one of its key: an older version of the register. Of shares it says only what it has reset.
     pub fn removes(&self, other: &Version<M>) -> bool {
         other.content.share().is_none() && other.rank() < self.rank()
     }
@@ -184,11 +184,12 @@ impl<M: Meta> Version<M> {
     /// From when on no reader sees a value, if there is such a time: when a delete was stamped, or when a value expires, if that is later than its stamp. A
     /// version may be forgotten once all replicas have shown everything up to this time: then no reader's clock is before it. And no version may arrive any more that
     /// is older in the order of versions, whenever it was stamped ([`crate::Protocol::settled`]).
-    pub fn gone_at(&self) -> Option<Hlc> {
-        match self.content.until() {
+    pub fn gone(&self) -> Option<Gone> {
+        let at = match self.content.until() {
             Some(until) => Some(Hlc::from_wall(until).max(self.id.at)),
             None => self.content.is_delete().then_some(self.id.at),
-        }
+        };
+        at.map(|at| Gone { by: self.id, at })
     }
 }
 

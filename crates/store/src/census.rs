@@ -11,7 +11,7 @@ pub(crate) enum Kind {
     /// A value that expires at some time, or has expired: it may be forgotten, as a delete may.
     Expiring,
     Delete,
-    /// A delete that is not to be forgotten: because a sibling of it is a value, or because the key has shares.
+    /// A delete that is not to be forgotten, because a sibling of it is a value.
     DeleteBeside,
 }
 
@@ -20,12 +20,10 @@ impl Kind {
         let Some(chain) = chain else {
             return Kind::Nothing;
         };
-        let newest = &chain.newest().content;
-        // A key with shares is never forgotten: a write at a site that has forgotten them would not reset them where they are still known.
-        if chain.has_shares() || !newest.resets().is_empty() {
-            let is_reset = newest.stored().is_none() && Shown::all(Some(chain)).is_reset();
-            return if is_reset { Kind::DeleteBeside } else { Kind::Value };
+        if chain.concerns_shares() {
+            return Kind::of_shares(&Shown::all(Some(chain)));
         }
+        let newest = &chain.newest().content;
         if !newest.is_delete() {
             // Siblings never expire.
             return match newest.until().filter(|_| !M::SIBLINGS) {
@@ -36,6 +34,15 @@ impl Kind {
         match M::SIBLINGS && chain.iter().any(|version| !version.content.is_delete()) {
             true => Kind::DeleteBeside,
             false => Kind::Delete,
+        }
+    }
+
+    /// The kind of a key that has shares.
+    fn of_shares<M: Meta>(shown: &Shown<'_, M>) -> Kind {
+        match shown.gone() {
+            None => Kind::Value,
+            Some(gone) if gone.at > shown.stamped() && shown.has_value(shown.stamped()) => Kind::Expiring,
+            Some(_) => Kind::Delete,
         }
     }
 

@@ -270,7 +270,7 @@ impl<M: Meta> Chunk<M> {
 
     /// Takes over the versions of a key. Returns about how many bytes that took.
     fn take(&mut self, key: &[u8], chain: &Chain<M>, short_lived: Micros, arena: &mut BytesMut) -> usize {
-        let line = LineId::of(chain.newest(), short_lived).filter(|_| Kind::of(Some(chain)).has_line());
+        let line = LineId::of(chain, short_lived).filter(|_| Kind::of(Some(chain)).has_line());
         if let Some(line) = line {
             self.writes.push(tombstone_line(arena, line, key));
         }

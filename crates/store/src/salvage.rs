@@ -113,8 +113,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
                 continue;
             };
             salvage.rows += 1;
-            let newest = row.chain.newest();
-            if let Some(line) = LineId::of(newest, SHORT_LIVED) {
+            if let Some(line) = LineId::of(&row.chain, SHORT_LIVED) {
                 writes.push(tombstone_line(&mut arena, line, row.key.as_ref()));
             }
             writes.push(TableWrite::put(key, value));

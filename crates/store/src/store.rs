@@ -316,8 +316,7 @@ impl<M: Meta> Store<M> {
         if removed.is_empty() {
             return Vec::new();
         }
-        let newest = chain.newest();
-        let was = LineId::of(newest, self.options.short_lived);
+        let was = LineId::of(chain, self.options.short_lived);
         let removed = removed.into_iter().map(|version| version.id).collect();
         let kept = Chain::newest_first(kept.into_iter().cloned());
         self.change(index, |entry| entry.set_chain(kept, was));
@@ -346,7 +345,7 @@ impl<M: Meta> Store<M> {
         }
         let is_the_only_one = chain.newest().id == id;
         if is_the_only_one {
-            let line = LineId::of(chain.newest(), self.options.short_lived);
+            let line = LineId::of(chain, self.options.short_lived);
             self.change(index, |entry| entry.set_chain(None, line));
         }
         is_the_only_one

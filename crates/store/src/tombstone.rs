@@ -5,7 +5,7 @@ use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
 use crate::store::after;
 use crate::{EngineError, Store, StoreError, Table, TableWrite};
 use bytes::{Buf, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Meta, Micros, ReplicaId, Version};
+use turnbuckle_core::{BadFrame, Chain, Gone, Hlc, Key, Meta, Micros, ReplicaId};
 
 /// Some lines of the table's index of tombstones, i.e. deletes and values that expire, oldest first: the half of a collection that is done without the store's
 /// lock.
@@ -71,24 +71,26 @@ const STEPS: u32 = 6;
 pub const SHORT_LIVED: Micros = Micros(300_000_000);
 
 impl LineId {
-    /// The first line of a version, if it may be forgotten at some time.
-    pub(crate) fn of<M: Meta>(version: &Version<M>, short_lived: Micros) -> Option<LineId> {
-        let shown = version.gone_at()?.wall().0.saturating_sub(version.id.at.wall().0);
+    /// The first line of a key, if it may be forgotten at some time.
+    pub(crate) fn of<M: Meta>(chain: &Chain<M>, short_lived: Micros) -> Option<LineId> {
+        let gone = chain.gone()?;
+        let shown = gone.at.wall().0.saturating_sub(gone.by.at.wall().0);
         let left = (0..=STEPS).rev().find(|left| shown >> left >= short_lived.0);
-        LineId::at_step(version, left.unwrap_or(0))
+        Some(LineId::at_step(gone, left.unwrap_or(0)))
     }
 
-    /// The line of a version with `left` more steps to go. At the last one, the version may be forgotten.
-    fn at_step<M: Meta>(version: &Version<M>, left: u32) -> Option<LineId> {
-        let (stamped, gone_at) = (version.id.at.0, version.gone_at()?.0);
-        let span = (gone_at - stamped) >> left;
-        let (at, replica) = (version.id.at.about_after(span), version.id.replica);
-        Some(LineId { at, replica })
+    /// The line of a key with `left` more steps to go. At the last one, the key may be forgotten.
+    fn at_step(gone: Gone, left: u32) -> LineId {
+        let span = gone.at.0.saturating_sub(gone.by.at.0) >> left;
+        LineId {
+            at: gone.by.at.about_after(span),
+            replica: gone.by.replica,
+        }
     }
 
-    /// How many more steps this line of a version has to go, if it is one.
-    fn steps_left<M: Meta>(self, version: &Version<M>) -> Option<u32> {
-        (0..=STEPS).find(|&left| LineId::at_step(version, left) == Some(self))
+    /// How many more steps this line of a key has to go, if it is one.
+    fn steps_left(self, gone: Gone) -> Option<u32> {
+        (0..=STEPS).find(|&left| LineId::at_step(gone, left) == self)
     }
 }
 
@@ -208,7 +210,7 @@ impl<M: Meta> Store<M> {
     /// them. A key with siblings of which one is a value stays as it is. The next checkpoint removes their rows and lines.
     ///
     /// The caller must know that they are not needed: no peer may still send what they delete, and no read asks for a
-    /// time before them.
+    /// time before them. Keys with shares stay until everything up to their end is `closed` at every site ([`turnbuckle_core::Protocol::closed_everywhere`]).
     ///
     /// Their rows are removed with the next checkpoint's last chunk, in one batch with the meta. So collect some
     /// thousands per checkpoint, not millions.
@@ -216,7 +218,7 @@ impl<M: Meta> Store<M> {
     /// # Panics
     /// If a checkpoint is under way. Its meta does not cover what arrived since it began, so a replay could bring back
     /// an older version of a key whose tombstone was removed with it.
-    pub fn collect_tombstones(&mut self, page: &TombstonePage) -> Collected {
+    pub fn collect_tombstones(&mut self, page: &TombstonePage, closed: Hlc) -> Collected {
         assert!(
             !self.is_checkpointing(),
             "tombstones are collected between checkpoints, not during one"
@@ -224,7 +226,7 @@ impl<M: Meta> Store<M> {
         let (mut tombstones, mut expired) = (0, 0);
         let mut stale = Vec::new();
         for line in &page.lines {
-            match self.judge(line, page.below) {
+            match self.judge(line, page.below, closed) {
                 Verdict::Skip => {}
                 Verdict::Stale => stale.push(TableWrite::delete(line.index_key.clone())),
                 Verdict::MoveTo(next) => {
@@ -247,7 +249,7 @@ impl<M: Meta> Store<M> {
         }
     }
 
-    fn judge(&self, line: &Line, below: Hlc) -> Verdict {
+    fn judge(&self, line: &Line, below: Hlc, closed: Hlc) -> Verdict {
         let Some(index) = self.entries.get_index_of(line.key.as_ref()) else {
             return if self.complete {
                 Verdict::Stale
@@ -259,12 +261,12 @@ impl<M: Meta> Store<M> {
         match entry {
             Entry::Held { chain, .. }
                 if entry.kind().has_line()
-                    && let Some(left) = line.id.steps_left(chain.newest()) =>
+                    && let Some(gone) = chain.gone()
+                    && let Some(left) = line.id.steps_left(gone) =>
             {
-                let mut later = (0..left)
-                    .rev()
-                    .filter_map(|left| LineId::at_step(chain.newest(), left));
+                let mut later = (0..left).rev().map(|left| LineId::at_step(gone, left));
                 match later.find(|later| later.at >= below) {
+                    None if chain.concerns_shares() && gone.at > closed => Verdict::Skip,
                     None => Verdict::Bury(index),
                     Some(_) if self.is_dirty(entry) => Verdict::Skip,
                     Some(later) => Verdict::MoveTo(later),
@@ -293,7 +295,9 @@ mod tests {
     use super::*;
     use crate::{Engine, MemoryEngine, Options};
     use std::sync::Arc;
-    use turnbuckle_core::{Content, Micros, VersionId, Versions};
+    use turnbuckle_core::{
+        Change, Compute, Content, Expiry, Micros, PutOptions, Retimes, Shown, Version, VersionId, Versions,
+    };
 
     fn version(at: u64, value: Option<&'static str>) -> Version<()> {
         let id = VersionId {
@@ -320,16 +324,15 @@ mod tests {
     fn a_line_is_due_when_its_value_has_expired_and_not_much_later() {
         let lines = |shown: u64| {
             (0..1000).map(move |at| {
-                let version = expiring(at * 1_000_003, shown);
-                let steps: Vec<LineId> = (0..=STEPS)
-                    .filter_map(|left| LineId::at_step(&version, left))
-                    .collect();
+                let chain = Chain::new(expiring(at * 1_000_003, shown));
+                let gone = chain.gone().expect("it expires");
+                let steps: Vec<LineId> = (0..=STEPS).map(|left| LineId::at_step(gone, left)).collect();
                 assert!(steps.windows(2).all(|pair| pair[0].at >= pair[1].at), "{steps:?}");
-                let (line, gone_at) = (steps[0], version.gone_at().expect("it expires"));
-                assert!(line.at >= gone_at, "a line is due before its value has expired");
-                assert!((line.at.0 - gone_at.0) / 4096 <= shown / 16);
-                assert_eq!(line.steps_left(&version), Some(0));
-                LineId::of(&version, Micros(0)).expect("it expires").at
+                let line = steps[0];
+                assert!(line.at >= gone.at, "a line is due before its value has expired");
+                assert!((line.at.0 - gone.at.0) / 4096 <= shown / 16);
+                assert_eq!(line.steps_left(gone), Some(0));
+                LineId::of(&chain, Micros(0)).expect("it expires").at
             })
         };
         for shown in [0, 1, 1_000, 60_000_000, 3_600_000_000] {
@@ -345,7 +348,8 @@ mod tests {
             content: never,
             ..version(1, None)
         };
-        let line = LineId::at_step(&never, 0).expect("it expires at the end of time");
+        let gone = never.gone().expect("it expires at the end of time");
+        let line = LineId::at_step(gone, 0);
         assert!(line.at > Hlc::LATEST);
     }
 
@@ -360,7 +364,7 @@ mod tests {
         for _ in 0..=STEPS {
             let page = TombstonePage::read(&*table, below, None, 99).expect("memory works");
             store
-                .collect_tombstones(&page)
+                .collect_tombstones(&page, Hlc::ZERO)
                 .stale
                 .erase(&*table)
                 .expect("memory works");
@@ -413,15 +417,83 @@ mod tests {
         assert_eq!(lines(&store), 0);
     }
 
+    /// Two sites have counted, one has removed its expiry, and then the key was deleted.
+    #[test]
+    fn a_key_with_shares_is_counted_and_is_forgotten_once_its_end_is_closed_everywhere() {
+        let options = Options {
+            memory_limit_bytes: 1 << 20,
+            history: true,
+            short_lived: SHORT_LIVED,
+            hash_seed: 1,
+        };
+        let table = MemoryEngine::new().open_table("t").expect("memory works");
+        let (mut store, _) = Store::open(table, options).expect("memory works");
+        let (counted, key) = (Key::from("counted"), Key::from("deleted"));
+        let change = |adds, retimes, expiry| {
+            let options = PutOptions {
+                computes: adds,
+                retimes,
+                expiry,
+                ..PutOptions::default()
+            };
+            Change::new(None, Some(&options))
+        };
+        let adds = change(Some(Compute::Add(1)), None, None);
+        let expires = change(None, Some(Retimes::Any), Some(Expiry::At(Micros(90))));
+        let deletes = Change::from(None);
+        let write = |store: &mut Store<()>, key: &Key, change: &Change, at: u64| {
+            let id = VersionId {
+                at: Hlc::from_wall(Micros(at)),
+                replica: ReplicaId(at as u16 % 2),
+            };
+            let new = change.of(
+                &Shown::all(store.chain(key.as_ref())),
+                Hlc::from_wall(Micros(at - 1)),
+            );
+            let (content, _) = new.and_then(|new| new.stamped(id)).expect("it is written");
+            let meta = ();
+            assert!(store.put(key, Version { id, content, meta }));
+        };
+        let counts = |store: &Store<()>| (store.live_keys(), store.expiring_keys(), store.deleted_keys());
+        for at in [10, 11] {
+            write(&mut store, &counted, &adds, at);
+            write(&mut store, &key, &adds, at);
+        }
+        assert_eq!(counts(&store), (2, 0, 0));
+        write(&mut store, &counted, &expires, 20);
+        write(&mut store, &key, &deletes, 30);
+        assert_eq!(counts(&store), (1, 1, 1));
+        let everything = Hlc::from_wall(Micros(200));
+        let collect = |store: &mut Store<()>, closed| {
+            let table = store.table();
+            let page = TombstonePage::read(&*table, everything, None, 99).expect("memory works");
+            let collected = store.collect_tombstones(&page, Hlc::from_wall(Micros(closed)));
+            collected.stale.erase(&*table).expect("memory works");
+            store.begin_checkpoint(Bytes::new());
+            while let Some(chunk) = store.next_chunk(1, |_| true) {
+                chunk.write(&*table).expect("memory works");
+            }
+            drop(store.finish_checkpoint());
+            store.validate();
+            (collected.tombstones, collected.expired)
+        };
+        assert_eq!(collect(&mut store, 200), (0, 0), "nothing is written down");
+        assert_eq!(collect(&mut store, 29), (0, 0));
+        assert_eq!(collect(&mut store, 30), (1, 0));
+        assert_eq!(collect(&mut store, 89), (0, 0));
+        assert_eq!(collect(&mut store, 90), (1, 1));
+        assert_eq!((counts(&store), lines(&store)), ((0, 0, 0), 0));
+    }
+
     #[test]
     fn a_short_lived_value_has_one_line_which_is_due_when_it_has_expired() {
-        let short = expiring(1_000_003, SHORT_LIVED.0);
-        let line = LineId::of(&short, SHORT_LIVED).expect("it expires");
-        assert_eq!(line.steps_left(&short), Some(0));
-        assert!(line.at >= short.gone_at().expect("it expires"));
-        let longer = expiring(1_000_003, 2 * SHORT_LIVED.0);
-        let line = LineId::of(&longer, SHORT_LIVED).expect("it expires");
-        assert_eq!(line.steps_left(&longer), Some(1));
+        for (shown, left) in [(SHORT_LIVED.0, 0), (2 * SHORT_LIVED.0, 1)] {
+            let chain = Chain::new(expiring(1_000_003, shown));
+            let (line, gone) = (LineId::of(&chain, SHORT_LIVED), chain.gone());
+            let (line, gone) = line.zip(gone).expect("it expires");
+            assert_eq!(line.steps_left(gone), Some(left));
+            assert!(left > 0 || line.at >= gone.at);
+        }
     }
 
     #[test]
@@ -449,7 +521,7 @@ mod tests {
         let late = version(5, Some("deleted long ago"));
         store.put(&key, late.clone());
         let page = TombstonePage::read(&*table, Hlc(11), None, 10).expect("memory works");
-        let collected = store.collect_tombstones(&page);
+        let collected = store.collect_tombstones(&page, Hlc::ZERO);
         assert_eq!((collected.tombstones, collected.expired), (1, 0));
         assert!(collected.stale.is_empty());
         store.begin_checkpoint(Bytes::from_static(b"2"));

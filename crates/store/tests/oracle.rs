@@ -536,7 +536,7 @@ impl<M: Kind> World<M> {
             return;
         };
         let expiring = self.store.expiring_keys();
-        let collected = self.store.collect_tombstones(&page);
+        let collected = self.store.collect_tombstones(&page, Hlc::LATEST);
         assert_eq!(
             expiring - self.store.expiring_keys(),
             collected.expired,

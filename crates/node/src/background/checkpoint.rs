@@ -229,7 +229,8 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     fn collect(&self, lane: &mut Lane<P>, page: &TombstonePage) -> Collected {
-        let collected = lane.store.collect_tombstones(page);
+        let closed = lane.closed_everywhere();
+        let collected = lane.store.collect_tombstones(page, closed);
         lane.checkpoints.forgetting.forgot(collected.tombstones);
         let removed = &self.shared().expired_keys_removed;
         removed.fetch_add(collected.expired, Relaxed);

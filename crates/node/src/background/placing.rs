@@ -178,9 +178,10 @@ impl<P: Protocol> Keyspace<P> {
         let our_cut = lane.cut();
         // A delete has removed all older versions of its chain, except siblings. So has a value that has expired, once it was forgotten.
         let read_at = lane.replica.read_time(now);
-        let deletes = theirs.into_iter().flat_map(Chain::iter).filter(|version| {
-            !P::Meta::SIBLINGS && version.gone_at().is_some_and(|gone_at| gone_at <= read_at)
-        });
+        let deletes = theirs
+            .into_iter()
+            .flat_map(Chain::iter)
+            .filter(|version| !P::Meta::SIBLINGS && version.gone().is_some_and(|gone| gone.at <= read_at));
         let deleted = deletes.max_by_key(|version| version.rank());
         let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
         let is_here = |lane: &Lane<P>, rank| {
@@ -192,11 +193,16 @@ impl<P: Protocol> Keyspace<P> {
             !merges && covers(&our_cut, deleted.id) && !is_here(lane, deleted.rank())
         };
         let forgotten = deleted.filter(was_forgotten);
+        // What is over in shares may be forgotten at the source, and then the copy does not name it. It is forgotten here as a whole, and later.
+        let closed = lane.replica.protocol().closed();
+        let floor_of = |chain: Option<&Chain<P::Meta>>| chain.map_or(Hlc::ZERO, |chain| chain.floor(closed));
+        let (our_floor, their_floor) = (floor_of(ours), floor_of(theirs));
         // Removals come first: a store without history takes no version that is older than the one to be removed.
         let is_gone = |version: &Version<P::Meta>| {
             let was_here = ours.is_some_and(|chain| chain.holds_rank(version.rank()));
             let is_there = theirs.is_some_and(|chain| chain.holds_rank(version.rank()));
-            !merges && was_here && covers(&copy.copied.cut, version.id) && !is_there
+            let is_over = version.is_under(our_floor);
+            !merges && was_here && covers(&copy.copied.cut, version.id) && !is_there && !is_over
         };
         for id in lane.store.forget(key.as_ref(), is_gone) {
             let key = key.compact();
@@ -208,10 +214,27 @@ impl<P: Protocol> Keyspace<P> {
         for version in theirs {
             let was_here =
                 covers(&our_cut, version.id) || forgotten.is_some_and(|forgotten| forgotten.removes(version));
-            if is_here(lane, version.rank()) || !merges && was_here {
+            let (key, version) = (key.compact(), version.clone().under_floor(their_floor));
+            let held = lane
+                .store
+                .chain(key.as_ref())
+                .and_then(|chain| chain.iter().find(|held| held.rank() == version.rank()));
+            if let Some(held) = held {
+                // The source knows that it is over, and this replica does not.
+                if version.content.floor() > held.content.floor() {
+                    let held = version.rank();
+                    for id in lane.store.forget(key.as_ref(), |version| version.rank() == held) {
+                        let key = key.clone();
+                        lane.step(now, Input::Dropped { key, id });
+                    }
+                    lane.step(now, Input::CopiedRow { key, version });
+                }
                 continue;
             }
-            let (key, version) = (key.compact(), version.clone());
+            if !merges && was_here {
+                continue;
+            }
+            let version = version.with_floor(floor_of(lane.store.chain(key.as_ref())));
             let has_stream = P::DESCRIPTOR.replication == Replication::Streams;
             let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
             let is_deleted = deleted.is_some_and(|deleted| deleted.removes(&version));

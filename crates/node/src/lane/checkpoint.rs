@@ -56,6 +56,16 @@ impl<P: Protocol> Lane<P> {
         self.known(self.replica.protocol().settled())
     }
 
+    /// Keys with shares that were over up to here may be forgotten: see [`Protocol::closed_everywhere`].
+    pub fn closed_everywhere(&self) -> Hlc {
+        self.known(self.replica.protocol().closed_everywhere())
+    }
+
+    /// What a checkpoint that is taken now would forget was over up to here, whatever the keys are.
+    fn forgettable(&self) -> Hlc {
+        self.settled().min(self.closed_everywhere())
+    }
+
     /// Whether deletes may have been forgotten here, in this life or an earlier one. Right after a start a protocol may not know yet what
     /// is settled.
     pub(super) fn has_forgotten(&self) -> bool {
@@ -69,12 +79,12 @@ impl<P: Protocol> Lane<P> {
     /// no use.
     pub fn can_forget(&self) -> bool {
         let may_have = self.store.deleted_keys() > 0 || self.has_expired();
-        may_have && self.checkpoints.forgetting.is_due(self.settled())
+        may_have && self.checkpoints.forgetting.is_due(self.forgettable())
     }
 
     /// Whether some value has expired and is written down, and may be forgotten by now.
     pub fn has_expired(&self) -> bool {
-        self.store.expiring_keys() > 0 && self.checkpoints.forgetting.is_written(self.settled())
+        self.store.expiring_keys() > 0 && self.checkpoints.forgetting.is_written(self.forgettable())
     }
 
     /// Whether the table is to be merged again: more of its deletes were forgotten than keys are left.

@@ -118,7 +118,8 @@ impl<P: Protocol> Lane<P> {
             Purpose::Return(lost) if !loses_directory(lost) => Vec::new(),
             Purpose::Return(_) | Purpose::Copy => NamedRecord::all(self.beside.named()),
         };
-        let rows_out = RowsOut::new(snapshot, named, begin, purpose);
+        let closed = self.replica.protocol().closed();
+        let rows_out = RowsOut::new(snapshot, named, begin, purpose, closed);
         self.rows.out.entry(replica).or_default().push_back(rows_out);
         self.wake_links(ReplicaSet::one(replica));
         Ok(())

@@ -26,6 +26,8 @@ pub(super) struct RowsOut<M> {
     pub purpose: Purpose,
     /// The named state of the protocol that is not yet sent. It is sent before the rows.
     named: VecDeque<NamedRecord>,
+    /// Everything up to this time is closed here: what is over in shares up to then says so.
+    closed: Hlc,
     /// Sent behind the rows that are restored: for each site, its newest delete that has kept a version from being restored.
     pub withheld: Vec<(ReplicaId, Hlc)>,
 }
@@ -36,6 +38,7 @@ impl<M: Meta> RowsOut<M> {
         named: Vec<NamedRecord>,
         begin: Option<CopyBeginFrame>,
         purpose: Purpose,
+        closed: Hlc,
     ) -> RowsOut<M> {
         RowsOut {
             snapshot,
@@ -45,6 +48,7 @@ impl<M: Meta> RowsOut<M> {
             begin,
             purpose,
             named: named.into(),
+            closed,
             withheld: Vec::new(),
         }
     }
@@ -90,10 +94,11 @@ impl<M: Meta> RowsOut<M> {
             {
                 note_newest(&mut self.withheld, deleted.id);
             }
+            let floor = chain.floor(self.closed);
             let wanted = chain
                 .iter()
                 .filter(|version| wants(self.purpose, replica, version, deleted));
-            let wanted = wanted.map(|version| (key.clone(), version.clone()));
+            let wanted = wanted.map(|version| (key.clone(), version.clone().under_floor(floor)));
             match M::SIBLINGS && matches!(self.purpose, Purpose::Return(_)) {
                 // The oldest first: whoever has a version of a replica must have the earlier ones of that replica.
                 true => self.unsent.extend(wanted.collect::<Vec<_>>().into_iter().rev()),
@@ -140,8 +145,6 @@ fn is_asked(purpose: Purpose, replica: ReplicaId, id: VersionId) -> bool {
 fn may_be_forgotten<M: Meta>(purpose: Purpose, version: &Version<M>) -> bool {
     match purpose {
         Purpose::Copy => false,
-        Purpose::Return(lost) => version
-            .gone_at()
-            .is_some_and(|gone_at| gone_at <= lost.forgettable),
+        Purpose::Return(lost) => version.gone().is_some_and(|gone| gone.at <= lost.forgettable),
     }
 }

@@ -70,6 +70,11 @@ pub(crate) const REMOVES_UNSEEN: Bug = Bug::new(
     "a removal of an element removes all that any site has added up to its own time, also what its writer has not seen",
 );
 
+pub(crate) const ADDS_NO_FLOORS: Bug = Bug::new(
+    "adds_no_floors",
+    "a version that is put over a key which other sites may have forgotten gets no floor: what was in its shares comes back",
+);
+
 pub(crate) const SPLITS_TRANSACTIONS: Bug = Bug::new(
     "splits_transactions",
     "the keys of a transaction get two timestamps: a snapshot between them shows a part of the transaction",
@@ -116,6 +121,8 @@ pub struct Bugs {
     pub resets_nothing: bool,
     /// A removal of an element removes what its writer has not seen.
     pub removes_unseen: bool,
+    /// A version gets no floor over a key with shares that is over.
+    pub adds_no_floors: bool,
     /// What a transaction writes to its first key has another timestamp than the rest.
     pub splits_transactions: bool,
 }
@@ -129,6 +136,7 @@ impl Bugs {
             serves_an_old_directory: self.serves_an_old_directory,
             keeps_shown_while_taking_back: self.keeps_shown_while_taking_back,
             waits_for_one_site: self.waits_for_one_site,
+            adds_no_floors: self.adds_no_floors,
         }
     }
 
@@ -190,6 +198,7 @@ impl Bugs {
             "counts_as_sums" => &mut self.counts_as_sums,
             "resets_nothing" => &mut self.resets_nothing,
             "removes_unseen" => &mut self.removes_unseen,
+            "adds_no_floors" => &mut self.adds_no_floors,
             "splits_transactions" => &mut self.splits_transactions,
             _ => return None,
         })

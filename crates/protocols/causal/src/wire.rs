@@ -157,6 +157,7 @@ impl Writer<'_> {
         self.number(said.birth)
             .number(said.shown.0)
             .number(said.forgotten.0)
+            .number(said.closed.0)
     }
 
     pub fn id(&mut self, id: Option<VersionId>) -> &mut Self {
@@ -413,6 +414,7 @@ impl Reader {
             birth: Forgotten::check_birth(self.number()?)?,
             shown: self.hlc()?,
             forgotten: self.hlc()?,
+            closed: self.hlc()?,
         })
     }
 

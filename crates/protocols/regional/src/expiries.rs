@@ -2,7 +2,7 @@
 //!
 //! Millions of values may expire, each at a time of its own. So the times are rounded up: by about a second, or by a sixteenth of the time for which the value is shown. Some hundred times are kept, however many values there are. At every site they are the same.
 use std::collections::BTreeSet;
-use turnbuckle_core::{Hlc, Version};
+use turnbuckle_core::{Gone, Hlc, Version};
 
 /// The times at which values expire, rounded up, as far as not all sites are beyond them.
 #[derive(Debug, Default)]
@@ -16,8 +16,8 @@ const SECOND: u64 = 1 << 32;
 impl Expiries {
     /// A value expires. The time is that of the last line that the store has for it, or later: once all sites are beyond it, the store forgets the value.
     pub fn add(&mut self, version: &Version<()>) {
-        let gone_at = version.gone_at().filter(|_| version.content.until().is_some());
-        if let Some(Hlc(gone_at)) = gone_at {
+        let gone = version.gone().filter(|_| version.content.until().is_some());
+        if let Some(Gone { at: Hlc(gone_at), .. }) = gone {
             let at = version.id.at.about_after(gone_at.saturating_sub(version.id.at.0));
             self.insert(at);
         }

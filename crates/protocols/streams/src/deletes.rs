@@ -59,6 +59,11 @@
 //! too, and this change may be on its way to b. b would not take it, and the sites would differ. The report only tells b what the other sites do not need any
 //! more.
 //!
+//! # Keys with shares
+//!
+//! Such a key is forgotten later than a delete: when every site has reported that its end is *closed* there, i.e. that the site has itself heard from every other one what this replica waits for
+//! ([`Said::closed`]). See `floor.rs` in `turnbuckle_core` for the reason, and for what a site does when a version of such a key arrives that it has not forgotten yet ([`Deletes::with_floor`]).
+//!
 //! # When a directory is older than one that has served since
 //!
 //! Suppose that a directory is copied and then lost. An empty one takes its place, and serves. Then the copy is put back. Versions that only the copy
@@ -141,6 +146,7 @@ pub struct Deletes {
     serves_old: bool,
     forgets_by_hearsay: bool,
     keeps_shown_while_taking_back: bool,
+    adds_no_floors: bool,
 }
 
 /// What replicas report about deletes, in their heartbeats.
@@ -152,6 +158,8 @@ pub struct Said {
     pub shown: Hlc,
     /// Deletes that were stamped up to this time are shown everywhere, and may be forgotten at some site.
     pub forgotten: Hlc,
+    /// Everything up to this time is closed at the sender, now and after any restart: the sender has *itself heard* from every site that it is shown there.
+    pub closed: Hlc,
 }
 
 /// Why a directory is an old copy.
@@ -203,6 +211,7 @@ impl Deletes {
             serves_old: planted.serves_an_old_directory,
             forgets_by_hearsay: planted.forgets_by_hearsay,
             keeps_shown_while_taking_back: planted.keeps_shown_while_taking_back,
+            adds_no_floors: planted.adds_no_floors,
         }
     }
 
@@ -244,6 +253,8 @@ impl Deletes {
         self.heard_everywhere = self.heard_everywhere.max(self.shown_everywhere());
         let forgotten = self.heard_everywhere.max(self.forgotten_elsewhere.min(shown));
         self.written.forgotten = self.written.forgotten.max(forgotten);
+        // What arrived before that was heard is staged for the log before this is.
+        self.written.closed = self.written.closed.max(self.heard_everywhere);
     }
 
     /// Writes down what other sites have reported as forgotten. They may lose their directories while this one is being filled, and be filled from
@@ -430,6 +441,25 @@ impl Deletes {
         }
     }
 
+    /// Everything up to this time is closed here: see [`Protocol::closed`].
+    pub fn closed(&self) -> Hlc {
+        self.kept.closed
+    }
+
+    /// Everything up to this time is closed at every site, as each has reported on the link that is up now.
+    pub fn closed_everywhere(&self) -> Hlc {
+        let theirs = |replica| self.theirs.get(replica).map_or(Hlc::ZERO, |said| said.closed);
+        let theirs = self.others.iter().map(theirs).min();
+        theirs.unwrap_or(Hlc::LATEST).min(self.kept.closed)
+    }
+
+    /// A version that is about to be put, with the floor that it gets by what is here of its key.
+    pub fn with_floor<M: Meta>(&self, chain: Option<&Chain<M>>, version: Version<M>) -> Version<M> {
+        let floor = chain.filter(|_| !self.adds_no_floors);
+        let floor = floor.map_or(Hlc::ZERO, |chain| chain.floor(self.closed()));
+        version.with_floor(floor)
+    }
+
     /// Whether a version that has arrived must not be taken: it changes the expiry of a value that was deleted here, and the delete is forgotten. Only an old
     /// copy of a directory can send it, which was served before it could hear that it is one. `chain`: what is here of the key.
     pub fn is_of_the_forgotten<M: Meta>(&self, chain: Option<&Chain<M>>, version: &Version<M>) -> bool {
@@ -495,6 +525,6 @@ impl Deletes {
 impl Said {
     /// The newest time in it.
     pub fn newest(self) -> Hlc {
-        self.shown.max(self.forgotten)
+        self.shown.max(self.forgotten).max(self.closed)
     }
 }

@@ -25,4 +25,6 @@ pub struct Planted {
     pub keeps_shown_while_taking_back: bool,
     /// A read at `bounded(t)` waits until one other replica was heard, and not every one.
     pub waits_for_one_site: bool,
+    /// A version gets no floor over a key with shares that is over.
+    pub adds_no_floors: bool,
 }

@@ -34,6 +34,8 @@ pub struct MarkRecord {
     birth: u64,
     #[prost(fixed64, tag = "7")]
     replaced: u64,
+    #[prost(fixed64, tag = "8")]
+    closed: u64,
 }
 
 impl From<Mark> for MarkRecord {
@@ -46,6 +48,7 @@ impl From<Mark> for MarkRecord {
             birth: mark.deletes.birth,
             wall_us: mark.wall.0,
             replaced: mark.replaced.0,
+            closed: mark.deletes.closed.0,
         }
     }
 }
@@ -60,6 +63,7 @@ impl MarkRecord {
                 birth: self.birth,
                 shown: Hlc(self.shown),
                 forgotten: Hlc(self.forgotten),
+                closed: Hlc(self.closed),
             },
             wall: Micros(self.wall_us),
             replaced: Hlc(self.replaced),
@@ -114,6 +118,7 @@ mod tests {
                 birth: 2,
                 shown: Hlc(4 << 12),
                 forgotten: Hlc(3 << 12),
+                closed: Hlc(1 << 12),
             },
             wall: Micros(7),
             replaced: Hlc(2 << 12),

@@ -132,6 +132,11 @@ impl Marks {
         }
     }
 
+    /// See [`Protocol::closed_everywhere`].
+    pub fn closed_everywhere(&self) -> Hlc {
+        self.deletes.closed_everywhere().min(self.settled())
+    }
+
     /// How old the state is that reads here show, at most, counted from when the request came: the last mark of every other replica proves that everything
     /// which the replica had acknowledged by the mark's wall time is here. `None` if that is not known.
     pub fn staleness<P: Protocol>(&self, cx: &Context<'_, P>) -> Option<Micros> {

@@ -104,6 +104,7 @@ impl Rules for CausalSpartanXRules {
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
         bugs::REMOVES_UNSEEN,
+        bugs::ADDS_NO_FLOORS,
         bugs::SPLITS_TRANSACTIONS,
     ];
     const TOLERATES_CLOCK_STEPS: bool = true;

@@ -531,6 +531,7 @@ mod tests {
                 birth: 2,
                 shown: Hlc(4 << 12),
                 forgotten: Hlc(3 << 12),
+                closed: Hlc(1 << 12),
             },
             replaced: Hlc(2 << 12),
         });

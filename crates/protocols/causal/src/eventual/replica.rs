@@ -100,6 +100,7 @@ impl Protocol for Eventual {
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
         bugs::REMOVES_UNSEEN,
+        bugs::ADDS_NO_FLOORS,
         bugs::CONDITIONS_IGNORE_THE_NEWEST,
     ];
 
@@ -187,6 +188,7 @@ impl Protocol for Eventual {
             let value = version.content.stored().cloned().unwrap_or_default();
             version.content = Content::with_base(value, Some(until), version.content.base());
         }
+        let version = self.marks.deletes.with_floor(cx.chain(&key), version);
         if from == cx.me {
             cx.replicate(cx.others(), key, version);
         } else {
@@ -251,6 +253,14 @@ impl Protocol for Eventual {
 
     fn settled(&self) -> Hlc {
         self.marks.settled()
+    }
+
+    fn closed(&self) -> Hlc {
+        self.marks.deletes.closed()
+    }
+
+    fn closed_everywhere(&self) -> Hlc {
+        self.marks.closed_everywhere()
     }
 
     fn vitals(&self, _: Now) -> Vitals {
@@ -338,6 +348,7 @@ impl Eventual {
             content,
             meta: (),
         };
+        let written = self.marks.deletes.with_floor(cx.chain(&key), written);
         let receipt = receipt(self, cx, Some(written.label()));
         let kept = cx.replicate(cx.others(), key, written);
         assert!(kept, "a new stamp is above every version of its key");

@@ -75,6 +75,7 @@ impl Rules for GentleRainRules {
         bugs::COUNTS_AS_SUMS,
         bugs::RESETS_NOTHING,
         bugs::REMOVES_UNSEEN,
+        bugs::ADDS_NO_FLOORS,
         bugs::SPLITS_TRANSACTIONS,
     ];
     /// It stamps by raw clocks, and relies on their never going back.

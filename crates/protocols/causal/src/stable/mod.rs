@@ -233,6 +233,16 @@ impl Stable {
         everywhere.min(self.until(&self.collected))
     }
 
+    /// See [`Protocol::closed_everywhere`].
+    pub fn closed_everywhere(&self) -> Hlc {
+        self.deletes.closed_everywhere().min(self.settled())
+    }
+
+    /// See [`Deletes::with_floor`].
+    pub fn with_floor<M: Meta>(&self, chain: Option<&Chain<M>>, version: Version<M>) -> Version<M> {
+        self.deletes.with_floor(chain, version)
+    }
+
     /// See [`Deletes::is_of_the_forgotten`].
     pub fn is_of_the_forgotten<M: Meta>(&self, chain: Option<&Chain<M>>, version: &Version<M>) -> bool {
         self.deletes.is_of_the_forgotten(chain, version)

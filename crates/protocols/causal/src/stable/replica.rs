@@ -292,6 +292,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         if from != cx.me {
             self.stable.arrived(cx.now, version.id, R::dependencies(&version));
         }
+        let version = self.stable.with_floor(cx.chain(&key), version);
         match from == cx.me {
             true => cx.replicate(cx.others(), key.clone(), version),
             false => cx.put(key.clone(), version),
@@ -379,6 +380,14 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn settled(&self) -> Hlc {
         self.stable.settled()
+    }
+
+    fn closed(&self) -> Hlc {
+        self.stable.deletes.closed()
+    }
+
+    fn closed_everywhere(&self) -> Hlc {
+        self.stable.closed_everywhere()
     }
 
     fn shown(&self) -> Hlc {
@@ -622,6 +631,7 @@ impl<R: Rules> TimedReplica<R> {
 
     /// Puts a version that was stamped here, and replicates it.
     fn put(&mut self, cx: &mut Cx<'_, R>, key: Key, version: Version<R::Meta>) {
+        let version = self.stable.with_floor(cx.chain(&key), version);
         let kept = cx.replicate(cx.others(), key.clone(), version);
         assert!(kept, "a new stamp names no version that is there");
         self.stable.has_put(cx);

@@ -36,6 +36,7 @@ impl Found {
                 out.put_u64(*birth);
             }
         }
+        out.put_u64(self.said.closed.0);
         out.freeze()
     }
 
@@ -45,6 +46,7 @@ impl Found {
             birth: from.try_get_u64().ok()?,
             shown: Hlc(from.try_get_u64().ok()?),
             forgotten: Hlc(from.try_get_u64().ok()?),
+            closed: Hlc::ZERO,
         };
         let was_told = from.try_get_u8().ok()? != 0;
         let was_said = from.try_get_u8().ok()? != 0;
@@ -56,12 +58,14 @@ impl Found {
             }
             Some(births)
         };
+        let (vouched, met) = (births()?, births()?);
+        let closed = Hlc(from.try_get_u64().ok()?);
         Some(Found {
-            said,
+            said: Said { closed, ..said },
             was_told,
             was_said,
-            vouched: births()?,
-            met: births()?,
+            vouched,
+            met,
         })
     }
 }
@@ -77,6 +81,7 @@ mod tests {
                 birth: 7,
                 shown: Hlc(9),
                 forgotten: Hlc(4),
+                closed: Hlc(3),
             },
             was_told: true,
             was_said: true,

@@ -22,6 +22,7 @@ fn said(shown: u64, forgotten: u64) -> Said {
         birth: 7,
         shown: Hlc(shown),
         forgotten: Hlc(forgotten),
+        closed: Hlc::ZERO,
     }
 }
 
