@@ -84,7 +84,7 @@ impl<M: Meta> Version<M> {
 impl<M: Meta> Chain<M> {
     /// Whether the key has shares here, or has had them at some site.
     pub fn concerns_shares(&self) -> bool {
-        self.has_shares() || self.iter().any(|version| !version.content.resets().is_empty())
+        self.has_shares() || !self.newest().content.resets().is_empty()
     }
 
     /// By what nothing of the key is shown at some time, and from when on. `None`: something is shown, whatever the time.
