@@ -298,3 +298,12 @@ fn an_old_directory_that_is_served_is_caught() {
     is_caught::<CopsSession>(BUG, old, cops);
     is_caught::<EventualSession>(BUG, old, eventual);
 }
+
+/// A site that had lost its directory was filled by sites where a counted key was over, without the shares of that key. Its own copy then took a part of them from a site that still had them all, and the rest came
+/// back. This drawn world showed it.
+#[test]
+fn a_copy_takes_no_part_of_what_is_over() {
+    let scenario = Draw::new(333).suited_to(Eventual::DESCRIPTOR).scenario();
+    let wrong = run::<EventualSession>(&scenario, eventual(&scenario));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
