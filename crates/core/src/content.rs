@@ -8,7 +8,7 @@ use bytes::Bytes;
 ///
 /// A value *expires* at a time that was computed when its version was stamped, and that is part of the version. So it expires at every site at the same
 /// moment, although nobody sends anything at that moment. [`Content::at`] is the only way for a reader to the value, and it asks for the reader's time. An
-/// expired version stays its key's newest version until it is forgotten, as a delete does ([`crate::Version::gone_at`]): it hides older versions.
+/// expired version stays its key's newest version until it is forgotten, as a delete does ([`crate::Version::gone`]): it hides older versions.
 ///
 /// Times are compared as hybrid timestamps: a replica whose clock has given or seen a timestamp at or above the time shows the value no more.
 ///
