@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(lines(&store), 0);
     }
 
-    /// Two sites have counted, one has removed its expiry, and then the key was deleted.
+    /// Two sites have added to two keys. One key expires, the other one is deleted.
     #[test]
     fn a_key_with_shares_is_counted_and_is_forgotten_once_its_end_is_closed_everywhere() {
         let options = Options {

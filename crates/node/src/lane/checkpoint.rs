@@ -61,7 +61,7 @@ impl<P: Protocol> Lane<P> {
         self.known(self.replica.protocol().closed_everywhere())
     }
 
-    /// What a checkpoint that is taken now would forget was over up to here, whatever the keys are.
+    /// A checkpoint may forget everything that was over by this time, also keys with shares.
     fn forgettable(&self) -> Hlc {
         self.settled().min(self.closed_everywhere())
     }

@@ -62,7 +62,7 @@
 //! # Keys with shares
 //!
 //! Such a key is forgotten later than a delete: when every site has reported that its end is *closed* there, i.e. that the site has itself heard from every other one what this replica waits for
-//! ([`Said::closed`]). See `floor.rs` in `turnbuckle_core` for the reason, and for what a site does when a version of such a key arrives that it has not forgotten yet ([`Deletes::with_floor`]).
+//! ([`Said::closed`]). See `floor.rs` in `turnbuckle_core` for the reason, and for what a site does when a version of such a key arrives that it has not forgotten yet ([`Deletes::floor`]).
 //!
 //! # When a directory is older than one that has served since
 //!
@@ -453,11 +453,10 @@ impl Deletes {
         theirs.unwrap_or(Hlc::LATEST).min(self.kept.closed)
     }
 
-    /// A version that is about to be put, with the floor that it gets by what is here of its key.
-    pub fn with_floor<M: Meta>(&self, chain: Option<&Chain<M>>, version: Version<M>) -> Version<M> {
-        let floor = chain.filter(|_| !self.adds_no_floors);
-        let floor = floor.map_or(Hlc::ZERO, |chain| chain.floor(self.closed()));
-        version.with_floor(floor)
+    /// The floor of a version that is about to be put where this is here of its key. [`Hlc::ZERO`]: none.
+    pub fn floor<M: Meta>(&self, chain: Option<&Chain<M>>) -> Hlc {
+        let chain = chain.filter(|_| !self.adds_no_floors);
+        chain.map_or(Hlc::ZERO, |chain| chain.floor(self.closed()))
     }
 
     /// Whether a version that has arrived must not be taken: it changes the expiry of a value that was deleted here, and the delete is forgotten. Only an old

@@ -175,12 +175,14 @@ impl Protocol for Eventual {
         cx: &mut Context<'_, Eventual>,
         from: ServerId,
         key: Key,
-        mut version: Version<()>,
+        version: Version<()>,
     ) {
         cx.observe(version.id.at);
-        if self.marks.deletes.is_of_the_forgotten(cx.chain(&key), &version) {
+        let here = cx.chain(&key);
+        if self.marks.deletes.is_of_the_forgotten(here, &version) {
             return;
         }
+        let mut version = version.with_floor(self.marks.deletes.floor(here));
         if self.bugs.expires_by_arrival
             && let Some(until) = version.content.until()
         {
@@ -188,7 +190,6 @@ impl Protocol for Eventual {
             let value = version.content.stored().cloned().unwrap_or_default();
             version.content = Content::with_base(value, Some(until), version.content.base());
         }
-        let version = self.marks.deletes.with_floor(cx.chain(&key), version);
         if from == cx.me {
             cx.replicate(cx.others(), key, version);
         } else {
@@ -314,7 +315,8 @@ impl Eventual {
 
     fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, change: Change) {
         let now = cx.read_time();
-        let before = Shown::all(cx.chain(&key));
+        let here = cx.chain(&key);
+        let (before, floor) = (Shown::all(here), self.marks.deletes.floor(here));
         let there = before.label();
         let receipt = |replica: &Eventual, cx: &Context<'_, Eventual>, label| Receipt {
             decided_at_site: change.decides(),
@@ -348,7 +350,7 @@ impl Eventual {
             content,
             meta: (),
         };
-        let written = self.marks.deletes.with_floor(cx.chain(&key), written);
+        let written = written.with_floor(floor);
         let receipt = receipt(self, cx, Some(written.label()));
         let kept = cx.replicate(cx.others(), key, written);
         assert!(kept, "a new stamp is above every version of its key");

@@ -238,9 +238,9 @@ impl Stable {
         self.deletes.closed_everywhere().min(self.settled())
     }
 
-    /// See [`Deletes::with_floor`].
-    pub fn with_floor<M: Meta>(&self, chain: Option<&Chain<M>>, version: Version<M>) -> Version<M> {
-        self.deletes.with_floor(chain, version)
+    /// See [`Deletes::floor`].
+    pub fn floor<M: Meta>(&self, chain: Option<&Chain<M>>) -> Hlc {
+        self.deletes.floor(chain)
     }
 
     /// See [`Deletes::is_of_the_forgotten`].

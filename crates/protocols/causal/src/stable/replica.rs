@@ -286,13 +286,14 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     /// `<REPLICATE d>`. VV follows with the heartbeat.
     fn on_replicated(&mut self, cx: &mut Cx<'_, R>, from: ServerId, key: Key, version: Version<R::Meta>) {
         R::observe(cx, version.id.at);
-        if self.stable.is_of_the_forgotten(cx.chain(&key), &version) {
+        let here = cx.chain(&key);
+        if self.stable.is_of_the_forgotten(here, &version) {
             return;
         }
+        let version = version.with_floor(self.stable.floor(here));
         if from != cx.me {
             self.stable.arrived(cx.now, version.id, R::dependencies(&version));
         }
-        let version = self.stable.with_floor(cx.chain(&key), version);
         match from == cx.me {
             true => cx.replicate(cx.others(), key.clone(), version),
             false => cx.put(key.clone(), version),
@@ -548,7 +549,9 @@ impl<R: Rules> TimedReplica<R> {
             Work::One(key, change) => (key.clone(), change),
             Work::Many(_) => return self.on_transaction(cx, id, put, now, deadline),
         };
-        let (before, hidden) = Shown::of(cx.chain(&key), |d| self.rules.is_visible(&self.stable, d));
+        let here = cx.chain(&key);
+        let (before, hidden) = Shown::of(here, |d| self.rules.is_visible(&self.stable, d));
+        let floor = self.stable.floor(here);
         let new = change.of(&self.bugs.decided_on(change, &before), now);
         let decides = change.decides();
         let expired = before.expired_at(now).filter(|_| reads).unwrap_or(Hlc::ZERO);
@@ -570,7 +573,7 @@ impl<R: Rules> TimedReplica<R> {
         let written = new.and_then(|new| {
             put.past.merge(&seen);
             R::observe(cx, put.seen);
-            self.write(cx, &key, new, put.past)
+            self.write(cx, &key, new, (put.past, floor))
         });
         let (written, changed) = match written {
             Ok(written) => written,
@@ -616,14 +619,14 @@ impl<R: Rules> TimedReplica<R> {
         cx: &mut Cx<'_, R>,
         key: &Key,
         new: NewContent,
-        past: Vector,
+        (past, floor): (Vector, Hlc),
     ) -> Result<(Label, Changed), Changed> {
         let is_free = |cx: &Cx<'_, R>, id| cx.chain(key).is_none_or(|chain| !chain.holds(id));
         let least = new.above(self.me.replica());
         let id = self.rules.stamp(&mut self.stable, cx, &past, least, &is_free);
         let (content, changed) = self.bugs.stamped(new, id, cx.topology)?;
         let meta = self.rules.meta(&mut self.stable, cx, past);
-        let version = Version { id, content, meta };
+        let version = Version { id, content, meta }.with_floor(floor);
         let written = version.label();
         self.put(cx, key.clone(), version);
         Ok((written, changed))
@@ -631,7 +634,6 @@ impl<R: Rules> TimedReplica<R> {
 
     /// Puts a version that was stamped here, and replicates it.
     fn put(&mut self, cx: &mut Cx<'_, R>, key: Key, version: Version<R::Meta>) {
-        let version = self.stable.with_floor(cx.chain(&key), version);
         let kept = cx.replicate(cx.others(), key.clone(), version);
         assert!(kept, "a new stamp names no version that is there");
         self.stable.has_put(cx);
@@ -693,7 +695,8 @@ impl<R: Rules> TimedReplica<R> {
             if self.bugs.splits_transactions && first.as_ref() != Some(&key) {
                 version.id = *later.get_or_insert_with(|| self.stamp_apart(cx, &put.past));
             }
-            self.put(cx, key, version);
+            let floor = self.stable.floor(cx.chain(&key));
+            self.put(cx, key, version.with_floor(floor));
         }
         let own = written.map_or(Vector::ZERO, |written| of_own::<R>(written.id));
         let response = Response::Transacted {
