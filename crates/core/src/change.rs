@@ -17,20 +17,12 @@ use bytes::Bytes;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// The new value. `None` to delete, to keep the value and change its expiry, to add to it, or to compute it.
-    pub value: Option<Bytes>,
-    /// When the value expires.
-    pub expiry: Option<Expiry>,
-    /// Whether only the expiry changes: see [`PutOptions::retimes`].
-    pub retimes: Option<Retimes>,
-    /// Whether the answer contains the value before. That of a change of the expiry is the value itself.
-    pub returns_value: bool,
-    /// What is added to the number that is the value, or changed in the elements: see [`Compute::added`] and [`Compute::edit`].
-    pub adds: Option<Compute>,
-    /// What must be true of the key. If it is not, nothing is written.
-    pub condition: Option<Condition>,
-    /// How the new value is computed from the whole value before it. It is a value as that of a put, and expires when the one before it would have.
-    pub rewrites: Option<Compute>,
+    /// `None` to delete, to keep the value and change its expiry, to add to it, or to compute it.
+    value: Option<Bytes>,
+    /// Boxed, because almost no put has options, and without the box every request would be larger.
+    options: Option<Box<PutOptions>>,
+    /// Whether a number is a value like any other: nothing is added up apart for each replica.
+    is_whole: bool,
 }
 
 /// What is written, before it is stamped.
@@ -38,19 +30,27 @@ pub struct Change {
 pub struct NewContent {
     /// For a change of the expiry, the value of the register.
     value: Option<Bytes>,
-    expiry: Option<Expiry>,
-    /// Whether the key has a value before, and when that expires. For an addition that decides nothing, `existed` is not asked for.
+    /// Whether the key has a value before. For an addition that decides nothing, it is not asked for.
     existed: bool,
+    /// `None`: a value that never expires, or a delete, over no shares, and whatever the value before. Boxed, because almost every write is one.
+    beside: Option<Box<Beside>>,
+}
+
+/// What is written beside a value.
+#[derive(Debug, Clone)]
+struct Beside {
+    expiry: Option<Expiry>,
+    /// When the value before expires.
     previous: Option<Micros>,
     /// If only the expiry changes: which changes are made, and the version that wrote the value, if there is one.
     retimes: Option<(Retimes, Option<VersionId>)>,
     /// The value, if the put asks for it.
     returned: Option<Bytes>,
     adds: Option<Compute>,
-    /// What was seen of counts. `None`: there were none, and the new version is no count.
-    tally: Option<Box<Tally>>,
+    /// What was seen of shares. `None`: there were none, and the new version is no share.
+    tally: Option<Tally>,
     /// What depends on the value before. It is decided once more at the stamp: by then that value may have expired.
-    decides: Option<Box<Decides>>,
+    decides: Option<Decides>,
 }
 
 /// What a write decides by the value before it.
@@ -89,82 +89,108 @@ pub enum Changed {
 /// A value that never expires, or a delete.
 impl From<Option<Bytes>> for Change {
     fn from(value: Option<Bytes>) -> Change {
-        Change {
-            value,
-            ..Change::default()
-        }
+        Change::new(value, None)
     }
 }
 
 impl Change {
-    /// What a put asks for, where numbers are counts, and keys may have elements. Options that a protocol does not take were refused before.
-    pub fn new(value: Option<Bytes>, options: Option<&PutOptions>) -> Change {
-        let mut change = Change::whole(value, options);
-        if change
-            .rewrites
-            .as_ref()
-            .is_some_and(|compute| compute.added().is_some() || compute.edit().is_some())
-        {
-            change.adds = change.rewrites.take();
+    /// What a put asks for. Options that a protocol does not take were refused before.
+    pub fn new(value: Option<Bytes>, options: Option<Box<PutOptions>>) -> Change {
+        Change {
+            value,
+            options: options.filter(|options| **options != PutOptions::default()),
+            is_whole: false,
         }
-        change
     }
 
     /// What a put asks for, where a number is a value like any other.
-    pub fn whole(value: Option<Bytes>, options: Option<&PutOptions>) -> Change {
+    pub fn whole(value: Option<Bytes>, options: Option<Box<PutOptions>>) -> Change {
         Change {
-            value,
-            expiry: options.and_then(|options| options.expiry),
-            retimes: options.and_then(|options| options.retimes),
-            returns_value: options.is_some_and(|options| options.returns_previous),
-            adds: None,
-            condition: options.and_then(|options| options.condition),
-            rewrites: options.and_then(|options| options.computes.clone()),
+            is_whole: true,
+            ..Change::new(value, options)
         }
     }
 
-    /// The options of a put that asks for it. `None`: it asks for its value alone.
-    pub fn options(&self) -> Option<Box<PutOptions>> {
-        let options = PutOptions {
-            expiry: self.expiry,
-            retimes: self.retimes,
-            returns_previous: self.returns_value,
-            computes: self.adds.clone().or_else(|| self.rewrites.clone()),
-            condition: self.condition,
-            ..PutOptions::default()
-        };
-        (options != PutOptions::default()).then(|| Box::new(options))
+    /// The new value. `None` to delete, to keep the value and change its expiry, to add to it, or to compute it.
+    pub fn value(&self) -> Option<&Bytes> {
+        self.value.as_ref()
+    }
+
+    /// What the put asks for beside its value. `None`: nothing.
+    pub fn options(&self) -> Option<&PutOptions> {
+        self.options.as_deref()
+    }
+
+    /// The put: its value, and what it asks for beside that.
+    pub fn into_put(self) -> (Option<Bytes>, Option<Box<PutOptions>>) {
+        (self.value, self.options)
+    }
+
+    /// When the value expires.
+    pub fn expiry(&self) -> Option<Expiry> {
+        self.options()?.expiry
+    }
+
+    /// Whether only the expiry changes: see [`PutOptions::retimes`].
+    pub fn retimes(&self) -> Option<Retimes> {
+        self.options()?.retimes
+    }
+
+    /// Whether the answer contains the value before. That of a change of the expiry is the value itself.
+    pub fn returns_value(&self) -> bool {
+        self.options().is_some_and(|options| options.returns_previous)
+    }
+
+    /// What must be true of the key. If it is not, nothing is written.
+    pub fn condition(&self) -> Option<Condition> {
+        self.options()?.condition
+    }
+
+    fn computes(&self) -> Option<&Compute> {
+        self.options()?.computes.as_ref()
+    }
+
+    /// What is added to the number that is the value, or changed in the elements: see [`Compute::added`] and [`Compute::edit`].
+    pub fn adds(&self) -> Option<&Compute> {
+        self.computes()
+            .filter(|compute| !self.is_whole && compute.is_shared())
+    }
+
+    /// How the new value is computed from the whole value before it. It is a value as that of a put, and expires when the one before it would have.
+    pub fn rewrites(&self) -> Option<&Compute> {
+        self.computes()
+            .filter(|compute| self.is_whole || !compute.is_shared())
     }
 
     /// Whether it is a delete.
     pub fn is_delete(&self) -> bool {
-        self.value.is_none() && self.retimes.is_none() && self.adds.is_none() && self.rewrites.is_none()
+        self.value.is_none() && self.retimes().is_none() && self.computes().is_none()
     }
 
     /// Whether the replica that carries it out decides by the value before it: by a condition, because the answer contains that value, or because it computes
     /// with it. Additions to numbers do not: they are added up, whatever replicas they are made at.
     pub fn decides(&self) -> bool {
-        self.condition.is_some()
-            || self.returns_value && self.retimes.is_none()
-            || self.rewrites.is_some()
+        self.condition().is_some()
+            || self.returns_value() && self.retimes().is_none()
+            || self.rewrites().is_some()
             || self.edit().is_some_and(Edit::decides)
     }
 
     /// What it changes in a hash or a set.
     pub fn edit(&self) -> Option<&Edit> {
-        self.adds.as_ref().and_then(Compute::edit)
+        self.adds().and_then(Compute::edit)
     }
 
     /// Whether its outcome tells the client of the version before it. The answer to a delete tells whether there was a value, a value that keeps an expiry
     /// tells when the one before it would have expired, a change of an expiry tells both, a sum tells the number before it, and so do a condition, and a value that is returned or computed.
     pub fn reads(&self) -> bool {
-        self.value.is_none() || self.expiry == Some(Expiry::Kept) || self.decides()
+        self.value.is_none() || self.expiry() == Some(Expiry::Kept) || self.decides()
     }
 
     /// Whether the write depends on the version before it: its outcome tells the client of that version, as if the client had read it ([`Change::reads`]). At
     /// level `eventual` only a change of an expiry, an addition and a value that is computed do. They contain the value of the version before them, or what this replica had added before, and must not be shown without what that depends on.
     pub fn depends_on_before(&self, eventual: bool) -> bool {
-        let contains_it = self.retimes.is_some() || self.adds.is_some() || self.rewrites.is_some();
+        let contains_it = self.retimes().is_some() || self.computes().is_some();
         contains_it || self.reads() && !eventual
     }
 
@@ -174,16 +200,21 @@ impl Change {
     /// If nothing is to be written, because a delete or a change of an expiry finds no value, the condition does not hold, or no value is computed: the answer.
     pub fn of<M: Meta>(&self, before: &Shown<'_, M>, now: Hlc) -> Result<NewContent, Changed> {
         let decides = self.decides().then(|| self.deciding(before, now));
+        let (adds, retimes) = (self.adds(), self.retimes());
         // An addition alone finds out at its stamp what was there.
-        let existed = (self.adds.is_none() || decides.is_some()) && before.has_value(now);
+        let existed = (adds.is_none() || decides.is_some()) && before.has_value(now);
         if let Some(decides) = &decides {
             decides.decide(existed, before.value(now))?;
         }
-        if self.retimes.is_some() && self.returns_value && existed && before.value(now).is_none() {
+        let returned = match retimes.is_some() && self.returns_value() {
+            true => before.value(now),
+            false => None,
+        };
+        if retimes.is_some() && self.returns_value() && existed && returned.is_none() {
             return Err(Changed::NotComputed(NotComputed::WrongType));
         }
-        if self.value.is_none() && self.adds.is_none() && self.rewrites.is_none() && !existed {
-            return Err(match self.retimes {
+        if self.value.is_none() && self.computes().is_none() && !existed {
+            return Err(match retimes {
                 None => Changed::Made { existed: false },
                 Some(_) => Changed::Unmet(Box::new(Unmet {
                     has_value: false,
@@ -192,26 +223,30 @@ impl Change {
             });
         }
         let register = before.register();
-        let base = register.map(|register| register.rank().base);
-        let kept = || register.and_then(|register| register.content.at(now).cloned());
+        let value = match retimes {
+            Some(_) => register.and_then(|register| register.content.at(now).cloned()),
+            None => self.value.clone(),
+        };
+        let tally = match adds.is_some() || decides.is_some() {
+            true => Some(before.to_tally()),
+            false => before.tally(),
+        };
+        let beside = (self.options.is_some() || tally.is_some()).then(|| {
+            let base = register.map(|register| register.rank().base);
+            Box::new(Beside {
+                expiry: self.expiry(),
+                previous: before.until(now),
+                retimes: retimes.map(|retimes| (retimes, base)),
+                returned,
+                adds: adds.cloned(),
+                tally,
+                decides,
+            })
+        });
         Ok(NewContent {
-            value: match self.retimes {
-                Some(_) => kept(),
-                None => self.value.clone(),
-            },
-            expiry: self.expiry,
+            value,
             existed,
-            previous: before.until(now),
-            retimes: self.retimes.map(|retimes| (retimes, base)),
-            returned: (self.retimes.is_some() && self.returns_value)
-                .then(|| before.value(now))
-                .flatten(),
-            tally: match self.adds.is_some() || decides.is_some() {
-                true => Some(Box::new(before.to_tally())),
-                false => before.tally(),
-            },
-            adds: self.adds.clone(),
-            decides: decides.map(Box::new),
+            beside,
         })
     }
 
@@ -227,9 +262,9 @@ impl Change {
     /// What is decided at this time, where this is the newest version that is shown, and whether it is a delete.
     pub(crate) fn deciding_at(&self, newest: Option<(VersionId, bool)>, now: Hlc) -> Decides {
         Decides {
-            condition: self.condition,
-            returns_value: self.returns_value,
-            rewrites: self.rewrites.clone(),
+            condition: self.condition(),
+            returns_value: self.returns_value(),
+            rewrites: self.rewrites().cloned(),
             is_delete: self.is_delete(),
             newest,
             now,
@@ -277,7 +312,7 @@ impl Decides {
 impl NewContent {
     /// The new version must be stamped above this. A hybrid clock always is, a raw one only if it was not set back: a replica's newest count is the one that counts, and a write has seen no count that is stamped later.
     pub fn above(&self, replica: ReplicaId) -> Hlc {
-        let tally = self.tally.as_ref();
+        let tally = self.beside.as_ref().and_then(|beside| beside.tally.as_ref());
         tally.map_or(Hlc::ZERO, |tally| tally.shared_at(replica))
     }
 
@@ -288,11 +323,42 @@ impl NewContent {
     /// If nothing is written, because the value whose expiry was to be changed has expired at this stamp, or the change is none of those that were asked for, or the
     /// value is no number: the answer.
     pub fn stamped(self, id: VersionId) -> Result<(Content, Changed), Changed> {
+        let NewContent {
+            value,
+            existed,
+            beside,
+        } = self;
+        match beside {
+            Some(beside) => beside.stamped((value, existed), id),
+            None => Ok((Content::from(value), Changed::Made { existed })),
+        }
+    }
+
+    /// What a removal of elements writes if it removes all that these replicas have added up to its own time, whether its writer has seen it or not. Only for a planted bug.
+    #[doc(hidden)]
+    pub fn removing_unseen(
+        &self,
+        id: VersionId,
+        replicas: impl Iterator<Item = ReplicaId>,
+    ) -> Option<Content> {
+        let beside = self.beside.as_ref()?;
+        let edit = beside.adds.as_ref().and_then(Compute::edit)?;
+        let share = beside.tally.as_ref()?.removing_unseen(id, edit, replicas)?;
+        Some(Content::sharing(share))
+    }
+}
+
+impl Beside {
+    fn stamped(
+        self,
+        (mut value, mut existed): (Option<Bytes>, bool),
+        id: VersionId,
+    ) -> Result<(Content, Changed), Changed> {
         if let Some(adds) = &self.adds {
             return self.added(adds, id);
         }
-        let (at, mut existed) = (id.at, self.existed);
-        let (mut value, mut expiry, mut previous) = (self.value, self.expiry, self.previous);
+        let at = id.at;
+        let (mut expiry, mut previous) = (self.expiry, self.previous);
         let mut told = None;
         if let (Some(decides), Some(tally)) = (&self.decides, &self.tally) {
             let seen = at.max(decides.now);
@@ -354,18 +420,6 @@ impl NewContent {
                 value: returned,
             }))),
         }
-    }
-
-    /// What a removal of elements writes if it removes all that these replicas have added up to its own time, whether its writer has seen it or not. Only for a planted bug.
-    #[doc(hidden)]
-    pub fn removing_unseen(
-        &self,
-        id: VersionId,
-        replicas: impl Iterator<Item = ReplicaId>,
-    ) -> Option<Content> {
-        let edit = self.adds.as_ref().and_then(Compute::edit)?;
-        let share = self.tally.as_ref()?.removing_unseen(id, edit, replicas)?;
-        Some(Content::sharing(share))
     }
 
     /// The next share of the replica.
@@ -461,11 +515,12 @@ mod tests {
     }
 
     fn retime(retimes: Retimes, expiry: Option<Expiry>) -> Change {
-        Change {
+        let options = PutOptions {
             expiry,
             retimes: Some(retimes),
-            ..Change::default()
-        }
+            ..PutOptions::default()
+        };
+        Change::new(None, Some(Box::new(options)))
     }
 
     /// What a change writes at [`STAMP`], over a value that expires at this time.
@@ -547,7 +602,7 @@ mod tests {
     }
     fn put(value: Option<&'static str>, options: PutOptions) -> Change {
         let value = value.map(|value| Bytes::from_static(value.as_bytes()));
-        Change::new(value, Some(&options))
+        Change::new(value, Some(Box::new(options)))
     }
 
     fn text(value: &str) -> Bytes {

@@ -97,6 +97,11 @@ impl Compute {
         }
     }
 
+    /// Whether each replica may do it apart, in its share of the key: an addition to a number, and a change of elements.
+    pub fn is_shared(&self) -> bool {
+        self.added().is_some() || self.edit().is_some()
+    }
+
     /// Whether anything is put: `SETRANGE` of nothing puts nothing.
     pub fn puts(&self) -> bool {
         !matches!(self, Compute::Overwrite(_, with) if with.is_empty())

@@ -97,7 +97,7 @@ impl NetEffect {
             Step::Get(_) => net.get(self.id),
             Step::Lifetime(_) => Stepped::Lifetime(Lifetime::new(net.has_value(self.id), net.until(now))),
             Step::Put(_, value, options) => {
-                let change = Change::new(value.clone(), options.as_deref());
+                let change = Change::new(value.clone(), options.clone());
                 Stepped::Changed(net.change(&change, self.id))
             }
         }
@@ -207,7 +207,7 @@ impl Net {
                 Ok(None) => {}
             }
         }
-        if let Some(adds) = &change.adds {
+        if let Some(adds) = change.adds() {
             return match self.add(adds, id) {
                 Ok(computed) => Changed::Computed(computed),
                 Err(changed) => changed,
@@ -215,16 +215,16 @@ impl Net {
         }
         let deadline = |expiry: Expiry| expiry.deadline(now.wall(), previous);
         let until = change
-            .expiry
+            .expiry()
             .and_then(deadline)
             .map(|until| until.min(Content::LATEST));
-        if let Some(retimes) = change.retimes {
-            let value = if change.returns_value {
+        if let Some(retimes) = change.retimes() {
+            let value = if change.returns_value() {
                 self.value(now)
             } else {
                 None
             };
-            if change.returns_value && existed && value.is_none() {
+            if change.returns_value() && existed && value.is_none() {
                 return Changed::NotComputed(NotComputed::WrongType);
             }
             if !existed || !retimes.holds(previous, until) {
@@ -249,7 +249,7 @@ impl Net {
             }
             return value.map_or(Changed::Made { existed }, Changed::Retimed);
         }
-        match &change.value {
+        match change.value() {
             Some(value) => self.register = Some(Register::Value(value.clone(), until)),
             // As in a put alone: a delete of elements is a write of the share, unless they expire.
             None if previous.is_none() && self.has_elements(id) => {
@@ -260,7 +260,7 @@ impl Net {
             None => return Changed::Made { existed: false },
         }
         (self.share, self.added) = (None, None);
-        match before.filter(|_| change.returns_value) {
+        match before.filter(|_| change.returns_value()) {
             Some(before) => Changed::Replaced(before),
             None => Changed::Made { existed },
         }

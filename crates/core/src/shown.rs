@@ -69,6 +69,9 @@ impl<'a, M: Meta> Shown<'a, M> {
             }
             hidden.add(version.id);
         }
+        if !chain.has_shares() {
+            return (shown, hidden);
+        }
         for version in chain.shares() {
             if shown
                 .shares
@@ -220,11 +223,11 @@ impl<'a, M: Meta> Shown<'a, M> {
     }
 
     /// The same, apart from the store. `None` if there are no shares, and nothing was reset.
-    pub(crate) fn tally(&self) -> Option<Box<Tally>> {
+    pub(crate) fn tally(&self) -> Option<Tally> {
         let resets = self
             .register
             .is_some_and(|register| !register.content.resets().is_empty());
-        (resets || !self.shares.is_empty()).then(|| Box::new(self.to_tally()))
+        (resets || !self.shares.is_empty()).then(|| self.to_tally())
     }
 
     pub(crate) fn to_tally(&self) -> Tally {

@@ -171,8 +171,8 @@ impl World {
         assert_eq!(made, make(latest.as_ref()), "both stores write the same");
         let mut known = Known::default();
         // An expiry that has passed is a delete.
-        let is_delete = change.expiry == Some(Expiry::At(Micros(1)));
-        let is_retime = change.retimes.is_some() && !is_delete;
+        let is_delete = change.expiry() == Some(Expiry::At(Micros(1)));
+        let is_retime = change.retimes().is_some() && !is_delete;
         let (seen, left) = (self.seen(site, is_retime), self.left(site));
         // A writer that has not seen any count says nothing of it.
         let (register, counts) = self.versions(site);
@@ -181,7 +181,7 @@ impl World {
         let before_this = self.gone_before(site).filter(|_| is_known);
         match &made {
             Ok((_, Changed::Computed(Computed::Number(sum)))) => {
-                let more = change.adds.as_ref().and_then(Compute::added).expect("it adds");
+                let more = change.adds().and_then(Compute::added).expect("it adds");
                 let more: i64 = more.to_string().parse().unwrap();
                 let expected = before.unwrap_or(0) + more;
                 assert_eq!(*sum, Bytes::from(expected.to_string()));
@@ -221,10 +221,13 @@ impl World {
         match *step {
             Step::Add(site, more) => self.put(
                 site,
-                Change {
-                    adds: Some(Compute::Add(more)),
-                    ..Change::default()
-                },
+                Change::new(
+                    None,
+                    Some(Box::new(PutOptions {
+                        computes: Some(Compute::Add(more)),
+                        ..PutOptions::default()
+                    })),
+                ),
             ),
             Step::Write(site) => {
                 let value = Bytes::from((1_000 * (self.clock + 1)).to_string());
@@ -235,24 +238,24 @@ impl World {
                 site,
                 Change::new(
                     None,
-                    Some(&PutOptions {
+                    Some(Box::new(PutOptions {
                         retimes: Some(Retimes::Any),
                         expiry: Some(match after {
                             0 => Expiry::At(Micros(1)),
                             after => Expiry::After(Micros(after)),
                         }),
                         ..PutOptions::default()
-                    }),
+                    })),
                 ),
             ),
             Step::Persist(site) => self.put(
                 site,
                 Change::new(
                     None,
-                    Some(&PutOptions {
+                    Some(Box::new(PutOptions {
                         retimes: Some(Retimes::Any),
                         ..PutOptions::default()
-                    }),
+                    })),
                 ),
             ),
             Step::Deliver(from, to) if from != to => {

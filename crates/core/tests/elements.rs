@@ -48,7 +48,7 @@ impl Asked {
             Asked::Delete => return None.into(),
             Asked::Set => return Some(Bytes::from_static(b"3")).into(),
         };
-        Change::new(None, Some(&options))
+        Change::new(None, Some(Box::new(options)))
     }
 }
 

@@ -57,7 +57,7 @@ impl Asked {
             },
         };
         let value = matches!(self, Asked::Set(_)).then(|| Bytes::from_static(b"100"));
-        Change::new(value, Some(&options))
+        Change::new(value, Some(Box::new(options)))
     }
 }
 

@@ -97,7 +97,7 @@ fn alone(chain: &mut Option<Chain<()>>, step: &Step, at: Hlc) -> Answer {
         Step::Get(_) => shown.whole(at).into(),
         Step::Lifetime(_) => Answer::Lifetime(Lifetime::new(shown.has_value(at), shown.until(at))),
         Step::Put(_, value, options) => {
-            let change = Change::new(value.clone(), options.as_deref());
+            let change = Change::new(value.clone(), options.clone());
             let made = change.of(&shown, at).and_then(|new| new.stamped(id(at)));
             match made {
                 Ok((content, changed)) => {

@@ -436,7 +436,7 @@ mod tests {
                 expiry,
                 ..PutOptions::default()
             };
-            Change::new(None, Some(&options))
+            Change::new(None, Some(Box::new(options)))
         };
         let adds = change(Some(Compute::Add(1)), None, None);
         let expires = change(None, Some(Retimes::Any), Some(Expiry::At(Micros(90))));

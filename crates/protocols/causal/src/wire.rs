@@ -10,8 +10,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::sync::Arc;
 use turnbuckle_core::{
     BadFrame, Change, Changed, Compute, Computed, Condition, Expiry, Forgotten, Hlc, Key, KeyValue, Lifetime,
-    Micros, NotComputed, ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet, Vector,
-    VersionId, Wire,
+    Micros, NotComputed, PutOptions, ReplicaId, ReplicaSet, Retimes, Step, Stepped, Transaction, Unmet,
+    Vector, VersionId, Wire,
 };
 use turnbuckle_streams::Said;
 
@@ -76,16 +76,16 @@ impl Writer<'_> {
     }
 
     pub fn change(&mut self, change: &Change) -> &mut Self {
-        self.value(change.value.as_ref()).expiry(change.expiry);
-        self.byte(change.retimes.map_or(0, |retimes| retimes as u8 + 1));
-        self.flag(change.returns_value);
-        match change.condition {
+        self.value(change.value()).expiry(change.expiry());
+        self.byte(change.retimes().map_or(0, |retimes| retimes as u8 + 1));
+        self.flag(change.returns_value());
+        match change.condition() {
             None => self.byte(0),
             Some(Condition::Absent) => self.byte(1),
             Some(Condition::Present) => self.byte(2),
             Some(Condition::Version(version)) => self.byte(3).id(Some(version)),
         };
-        match change.adds.as_ref().or(change.rewrites.as_ref()) {
+        match change.options().and_then(|options| options.computes.as_ref()) {
             None => self.byte(0),
             Some(Compute::Add(more)) => self.byte(1).number(*more as u64),
             Some(Compute::AddDecimal(more)) => self.byte(2).bytes(more.to_string().as_bytes()),
@@ -102,7 +102,7 @@ impl Writer<'_> {
                 Step::Get(key) => self.byte(0).bytes(key.as_ref()),
                 Step::Lifetime(key) => self.byte(1).bytes(key.as_ref()),
                 Step::Put(key, value, options) => {
-                    let change = Change::new(value.clone(), options.as_deref());
+                    let change = Change::new(value.clone(), options.clone());
                     self.byte(2).bytes(key.as_ref()).change(&change)
                 }
             };
@@ -271,16 +271,15 @@ impl Reader {
         if computes.is_some() && (value.is_some() || expiry.is_some() || retimes.is_some()) {
             return Err(self.bad("a computed value, and a value or an expiry"));
         }
-        let adds = |compute: &Compute| compute.added().is_some() || compute.edit().is_some();
-        Ok(Change {
-            value,
-            expiry,
-            retimes,
-            returns_value,
-            adds: computes.clone().filter(adds),
+        let options = PutOptions {
             condition,
-            rewrites: computes.filter(|compute| !adds(compute)),
-        })
+            expiry,
+            returns_previous: returns_value,
+            computes,
+            retimes,
+            ..PutOptions::default()
+        };
+        Ok(Change::new(value, Some(Box::new(options))))
     }
 
     pub fn steps(&mut self) -> Result<Vec<Step>, BadFrame> {
@@ -294,7 +293,8 @@ impl Reader {
                 1 => Step::Lifetime(from.key()?),
                 2 => {
                     let (key, change) = (from.key()?, from.change()?);
-                    Step::Put(key, change.value.clone(), change.options())
+                    let (value, options) = change.into_put();
+                    Step::Put(key, value, options)
                 }
                 other => return Err(from.bad(format!("{other} as a kind of step, which is 0 to 2"))),
             })

@@ -181,9 +181,12 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
             effect.told = Told::Unmet.into();
             None
         } else {
-            let mut asked = Asked::whole(value.cloned(), options);
-            // It holds: see above.
-            asked.condition = None;
+            // The condition holds: see above.
+            let options = options.map(|options| PutOptions {
+                condition: None,
+                ..options.clone()
+            });
+            let asked = Asked::whole(value.cloned(), options.map(Box::new));
             let (content, changed) = match self.make(found.clone(), &asked) {
                 Ok((content, changed)) => (Some(content), changed),
                 Err(changed) => (None, changed),

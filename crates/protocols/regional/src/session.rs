@@ -250,7 +250,10 @@ impl NukvSession {
         let request = Request {
             work: match &part.write {
                 None => PlainRequest::Get(key, level),
-                Some(change) => PlainRequest::Put(key, change.value.clone(), level, change.options()),
+                Some(change) => {
+                    let (value, options) = change.clone().into_put();
+                    PlainRequest::Put(key, value, level, options)
+                }
             },
             by,
             index: part.since_index,
@@ -284,8 +287,8 @@ impl NukvSession {
         let is_read = match (&answer, &part.write) {
             (Answer::Value(_), None) => true,
             (Answer::Written { existed }, Some(change)) => change.is_delete() && !existed,
-            (Answer::Replaced(_), Some(change)) if change.retimes.is_some() => false,
-            (Answer::Unmet(_), Some(change)) if change.retimes.is_some() => true,
+            (Answer::Replaced(_), Some(change)) if change.retimes().is_some() => false,
+            (Answer::Unmet(_), Some(change)) if change.retimes().is_some() => true,
             _ => {
                 let why = "the replica gives an answer to another question".to_string();
                 self.open.ask_again(cx, tag, number, why, false);
@@ -293,7 +296,10 @@ impl NukvSession {
             }
         };
         // A change of an expiry has also told of the value, which is in the version that it wrote.
-        let is_read_too = part.write.as_ref().is_some_and(|change| change.retimes.is_some());
+        let is_read_too = part
+            .write
+            .as_ref()
+            .is_some_and(|change| change.retimes().is_some());
         self.seen.read = self.seen.read.max(expired);
         match receipt.version {
             Some(id) => {
@@ -381,7 +387,7 @@ impl Session for NukvSession {
             Operation::Put {
                 key, value, options, ..
             } => {
-                let change = Change::new(value, options.as_deref());
+                let change = Change::new(value, options);
                 (vec![Part::new(key, Some(change))], Wants::One)
             }
             Operation::ReadMany { keys, .. } if keys.is_empty() => {

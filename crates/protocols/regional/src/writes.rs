@@ -47,8 +47,8 @@ impl Nukv {
         let PlainRequest::Put(key, value, _, options) = &request.work else {
             return;
         };
-        let change = Change::new(value.clone(), options.as_deref());
-        if change.adds.is_some() || change.decides() {
+        let change = Change::new(value.clone(), options.clone());
+        if change.adds().is_some() || change.decides() {
             // The gateway refuses it before.
             let why = "this keyspace takes no conditions, and computes no values";
             return self.refuse(cx, id, level, why.to_string());

@@ -75,7 +75,7 @@ impl Judge {
     pub(super) fn check_decided(&mut self, id: OperationId, record: &Record, receipt: &Receipt) {
         let decides = match &record.operation {
             Operation::Put { value, options, .. } => {
-                Change::new(value.clone(), options.as_deref()).decides() && self.decides_at_site
+                Change::new(value.clone(), options.clone()).decides() && self.decides_at_site
             }
             _ => false,
         };

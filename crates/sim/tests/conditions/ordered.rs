@@ -171,7 +171,8 @@ fn named(Label { id, base, until }: Label) -> Version<()> {
 /// Changes when a value expires. Returns the answer, and the version that was written or found.
 fn retime(cx: &mut Cx<'_>, key: Key, options: &PutOptions) -> (PlainResponse, Option<Version<()>>) {
     let newest = cx.chain(&key).map(|chain| chain.newest().clone());
-    let new = Change::new(None, Some(options)).of(&Shown::one(newest.as_ref()), cx.read_time());
+    let new =
+        Change::new(None, Some(Box::new(options.clone()))).of(&Shown::one(newest.as_ref()), cx.read_time());
     let written = new.and_then(|new| {
         let id = VersionId {
             at: cx.stamp(),

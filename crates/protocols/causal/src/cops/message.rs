@@ -406,6 +406,10 @@ mod tests {
         Dependencies(vec![(Key::from("x"), id(7)), (Key::default(), id(9))])
     }
 
+    fn put(value: Option<Bytes>, options: PutOptions) -> Change {
+        Change::new(value, Some(Box::new(options)))
+    }
+
     #[test]
     fn every_request_comes_back_as_it_went() {
         let key = Key::from("y");
@@ -422,10 +426,13 @@ mod tests {
         for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"\0\xff"))] {
             let put = Request::Put {
                 key: key.clone(),
-                change: Change {
-                    expiry: Some(Expiry::After(Micros(5))),
-                    ..value.into()
-                },
+                change: put(
+                    value,
+                    PutOptions {
+                        expiry: Some(Expiry::After(Micros(5))),
+                        ..PutOptions::default()
+                    },
+                ),
                 nearest: nearest(),
                 seen: Hlc(11),
                 eventual: false,
@@ -436,11 +443,14 @@ mod tests {
         for retimes in Retimes::ALL {
             there_and_back(&Request::Put {
                 key: key.clone(),
-                change: Change {
-                    retimes: Some(retimes),
-                    returns_value: true,
-                    ..Change::default()
-                },
+                change: put(
+                    None,
+                    PutOptions {
+                        retimes: Some(retimes),
+                        returns_previous: true,
+                        ..PutOptions::default()
+                    },
+                ),
                 nearest: nearest(),
                 seen: Hlc(11),
                 eventual: true,
@@ -459,8 +469,7 @@ mod tests {
                     computes,
                     ..PutOptions::default()
                 };
-                let change = Change::new(None, Some(&options));
-                assert_eq!(change.options().as_deref(), Some(&options));
+                let change = put(None, options);
                 there_and_back(&Request::Put {
                     key: key.clone(),
                     change,

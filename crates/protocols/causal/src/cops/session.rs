@@ -217,7 +217,7 @@ impl CopsSession {
             Operation::Get { key, .. } => (key, None),
             Operation::Put {
                 key, value, options, ..
-            } => (key, Some(Change::new(value, options.as_deref()))),
+            } => (key, Some(Change::new(value, options))),
             Operation::ReadMany { mut keys, .. } if keys.len() == 1 => (keys.remove(0), None),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 return cx.answer(tag, Answer::Values(Vec::new()), None);

@@ -151,7 +151,7 @@ impl Protocol for Eventual {
             PlainRequest::Get(key, Level::Bounded(bound)) => self.get_bounded(cx, id, key, bound),
             PlainRequest::Get(key, level) => self.get(cx, id, &key, level),
             PlainRequest::Put(key, value, _, options) => {
-                let change = Change::new(value, options.as_deref());
+                let change = Change::new(value, options);
                 self.put(cx, id, key, change);
             }
             // The gateway refuses it before.

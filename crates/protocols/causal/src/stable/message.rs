@@ -231,7 +231,7 @@ impl Put {
 pub fn step_decides(step: &Step) -> bool {
     match step {
         Step::Get(_) | Step::Lifetime(_) => false,
-        Step::Put(_, value, options) => Change::new(value.clone(), options.as_deref()).decides(),
+        Step::Put(_, value, options) => Change::new(value.clone(), options.clone()).decides(),
     }
 }
 
@@ -240,7 +240,7 @@ pub fn step_reads(step: &Step, eventual: bool) -> bool {
     match step {
         Step::Get(_) | Step::Lifetime(_) => !eventual,
         Step::Put(_, value, options) => {
-            Change::new(value.clone(), options.as_deref()).depends_on_before(eventual)
+            Change::new(value.clone(), options.clone()).depends_on_before(eventual)
         }
     }
 }

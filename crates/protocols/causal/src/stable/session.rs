@@ -205,7 +205,7 @@ impl<R: Rules> Session for TimedSession<R> {
             Operation::Put {
                 key, value, options, ..
             } => {
-                let change = Change::new(value, options.as_deref());
+                let change = Change::new(value, options);
                 // Nothing orders writes at level `eventual` but the clock of one server. And what is decided at one site is always decided at the same one.
                 let server = match eventual || change.decides() {
                     true => self.at_home(&key),
