@@ -20,21 +20,29 @@ use bytes::Bytes;
 /// # Shares
 ///
 /// A version may also be a share: what one replica has contributed to the key's number, or to its elements. Such a version has no value by itself. See [`Share`] and [`crate::Shown`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct Content(Kept);
 
 /// 32 bytes, as an optional value has: there are millions of them, and few are anything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Value(Bytes),
-    /// `None`: a delete.
-    Other(Option<Box<Other>>),
+    Other(Other),
+}
+
+/// Of what kind it is, and its floor, are told without a look at other memory: each write of a key with shares asks that of all its versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Other {
+    /// That of the register or the share.
+    floor: Hlc,
+    kind: OtherKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Other {
-    Register(Register),
-    Share(Share),
+enum OtherKind {
+    Delete,
+    Register(Box<Register>),
+    Share(Box<Share>),
 }
 
 /// A value that expires, or whose expiry was changed. Or what was written over shares.
@@ -48,9 +56,20 @@ struct Register {
     resets: Option<Box<Resets>>,
 }
 
+impl Register {
+    /// Whether it says nothing but this value.
+    fn is_only(&self, value: &Bytes) -> bool {
+        let is_alone = self.until.is_none() && self.base.is_none() && self.resets.is_none();
+        is_alone && self.value.as_ref() == Some(value)
+    }
+}
+
 impl Content {
     /// The key was deleted.
-    pub const DELETE: Content = Content(Kept::Other(None));
+    pub const DELETE: Content = Content(Kept::Other(Other {
+        floor: Hlc::ZERO,
+        kind: OtherKind::Delete,
+    }));
 
     /// The latest time at which a value can expire, in microseconds since 1970: in 2112, when hybrid timestamps end.
     pub const LATEST: Micros = Hlc(u64::MAX).wall();
@@ -74,45 +93,81 @@ impl Content {
     ) -> Content {
         let until = until.map(|until| until.min(Content::LATEST));
         let is_plain = until.is_none() && base.is_none() && resets.is_empty();
-        Content(match value {
-            Some(value) if is_plain => Kept::Value(value),
-            None if is_plain => Kept::Other(None),
-            value => Kept::Other(Some(Box::new(Other::Register(Register {
-                value,
-                until,
-                base,
-                resets: (!resets.is_empty()).then(|| Box::new(resets)),
-            })))),
+        let value = match value {
+            Some(value) if is_plain => return Content(Kept::Value(value)),
+            None if is_plain => return Content::DELETE,
+            value => value,
+        };
+        Content::of_register(Register {
+            value,
+            until,
+            base,
+            resets: (!resets.is_empty()).then(|| Box::new(resets)),
         })
+    }
+
+    fn of_register(register: Register) -> Content {
+        Content(Kept::Other(Other {
+            floor: register.resets.as_ref().map_or(Hlc::ZERO, |resets| resets.floor),
+            kind: OtherKind::Register(Box::new(register)),
+        }))
     }
 
     /// A share.
     pub fn sharing(share: Share) -> Content {
-        Content(Kept::Other(Some(Box::new(Other::Share(share)))))
+        Content(Kept::Other(Other {
+            floor: share.floor,
+            kind: OtherKind::Share(Box::new(share)),
+        }))
+    }
+
+    /// Whether it is kept as a value and nothing else. Then no share is in its chain, if it is the newest version there: see [`crate::Chain`].
+    #[inline]
+    pub(crate) fn is_bare_value(&self) -> bool {
+        matches!(self.0, Kept::Value(_))
+    }
+
+    /// Keeps a value in such a way that [`Content::is_bare_value`] is false. It says the same.
+    pub(crate) fn wrap(&mut self) {
+        if let Kept::Value(value) = &mut self.0 {
+            *self = Content::of_register(Register {
+                value: Some(std::mem::take(value)),
+                until: None,
+                base: None,
+                resets: None,
+            });
+        }
+    }
+
+    fn other(&self) -> Option<&OtherKind> {
+        match &self.0 {
+            Kept::Value(_) => None,
+            Kept::Other(other) => Some(&other.kind),
+        }
     }
 
     /// What the register says, if it says more than a value or a delete.
     #[inline]
     fn more(&self) -> Option<&Register> {
-        match &self.0 {
-            Kept::Other(Some(other)) => match &**other {
-                Other::Register(register) => Some(register),
-                Other::Share(_) => None,
-            },
-            Kept::Value(_) | Kept::Other(None) => None,
+        match self.other() {
+            Some(OtherKind::Register(register)) => Some(register),
+            _ => None,
         }
     }
 
     /// The share, if it is one.
     #[inline]
     pub fn share(&self) -> Option<&Share> {
-        match &self.0 {
-            Kept::Other(Some(other)) => match &**other {
-                Other::Share(share) => Some(share),
-                Other::Register(_) => None,
-            },
-            Kept::Value(_) | Kept::Other(None) => None,
+        match self.other() {
+            Some(OtherKind::Share(share)) => Some(share),
+            _ => None,
         }
+    }
+
+    /// Whether it is a share.
+    #[inline]
+    pub fn is_share(&self) -> bool {
+        matches!(self.other(), Some(OtherKind::Share(_)))
     }
 
     /// What it resets of shares.
@@ -190,7 +245,10 @@ impl Content {
     /// What was stamped before this time is over, if it is in a share: see `floor.rs`. [`Hlc::ZERO`]: nothing because of that.
     #[inline]
     pub fn floor(&self) -> Hlc {
-        self.share().map_or(self.resets().floor, |share| share.floor)
+        match &self.0 {
+            Kept::Value(_) => Hlc::ZERO,
+            Kept::Other(other) => other.floor,
+        }
     }
 
     /// The same with this floor.
@@ -219,20 +277,16 @@ impl Content {
     /// Whether it says that the key was deleted.
     #[inline]
     pub fn is_delete(&self) -> bool {
-        match &self.0 {
-            Kept::Value(_) => false,
-            Kept::Other(None) => true,
-            Kept::Other(Some(_)) => {
-                let is_delete = |register: &Register| register.value.is_none() && register.until.is_none();
-                self.more().is_some_and(is_delete)
-            }
+        match self.other() {
+            Some(OtherKind::Register(register)) => register.value.is_none() && register.until.is_none(),
+            other => matches!(other, Some(OtherKind::Delete)),
         }
     }
 
     /// Whether it says that the key was deleted, and nothing more.
     #[inline]
     pub(crate) fn is_plain_delete(&self) -> bool {
-        matches!(self.0, Kept::Other(None))
+        matches!(self.other(), Some(OtherKind::Delete))
     }
 
     /// The same, with the value in memory of its own: it keeps no larger buffer alive.
@@ -241,35 +295,45 @@ impl Content {
         let compact = |value: Bytes| Bytes::copy_from_slice(&value);
         Content(match self.0 {
             Kept::Value(value) => Kept::Value(compact(value)),
-            Kept::Other(None) => Kept::Other(None),
-            Kept::Other(Some(mut other)) => {
-                match &mut *other {
-                    Other::Register(register) => {
+            Kept::Other(mut other) => {
+                match &mut other.kind {
+                    OtherKind::Delete => {}
+                    OtherKind::Register(register) => {
                         register.value = register.value.take().map(compact);
                         if let Some(resets) = &mut register.resets {
                             **resets = resets.compact();
                         }
                     }
-                    Other::Share(share) => share.elements = share.elements.compact(),
+                    OtherKind::Share(share) => share.elements = share.elements.compact(),
                 }
-                Kept::Other(Some(other))
+                Kept::Other(other)
             }
         })
     }
 
     /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What a register resets counts as one allocation.
     pub fn heap_bytes(&self) -> [usize; 2] {
-        match &self.0 {
-            Kept::Other(Some(other)) => [
-                size_of::<Other>(),
-                match &**other {
-                    Other::Register(Register { resets, .. }) => resets
-                        .as_ref()
-                        .map_or(0, |resets| size_of::<Resets>() + resets.heap_bytes()),
-                    Other::Share(share) => share.elements.heap_bytes(),
-                },
+        let resets = |resets: &Resets| size_of::<Resets>() + resets.heap_bytes();
+        match self.other() {
+            None | Some(OtherKind::Delete) => [0, 0],
+            Some(OtherKind::Register(register)) => [
+                size_of::<Register>(),
+                register.resets.as_deref().map_or(0, resets),
             ],
-            Kept::Value(_) | Kept::Other(None) => [0, 0],
+            Some(OtherKind::Share(share)) => [size_of::<Share>(), share.elements.heap_bytes()],
+        }
+    }
+}
+
+/// By what they say: a value may be kept in two ways.
+impl PartialEq for Content {
+    fn eq(&self, other: &Content) -> bool {
+        match (&self.0, &other.0) {
+            (Kept::Value(one), Kept::Value(other)) => one == other,
+            (Kept::Other(one), Kept::Other(other)) => one == other,
+            (Kept::Value(value), Kept::Other(other)) | (Kept::Other(other), Kept::Value(value)) => {
+                matches!(&other.kind, OtherKind::Register(register) if register.is_only(value))
+            }
         }
     }
 }
@@ -297,7 +361,8 @@ mod tests {
     fn it_is_no_larger_than_an_optional_value() {
         assert_eq!(size_of::<Content>(), size_of::<Option<Bytes>>());
         // A value that expires, and a small hash: sizes of allocations go up in steps of 16 bytes.
-        assert!(size_of::<Other>() <= 88, "{}", size_of::<Other>());
+        assert!(size_of::<Register>() <= 80, "{}", size_of::<Register>());
+        assert!(size_of::<Share>() <= 80, "{}", size_of::<Share>());
     }
 
     #[test]

@@ -101,11 +101,18 @@ impl<M: Meta> Chain<M> {
             return Hlc::ZERO;
         }
         let inherited = self.iter().map(|version| version.content.floor()).max();
-        let shown = Shown::all(Some(self));
-        let over = match shown.latest() <= closed {
-            true => shown.gone().map(|gone| gone.at.next()),
+        // Almost always something is later, and the rest need not be looked at.
+        let over = match self.latest_stamp() <= closed {
+            true => Some(Shown::all(Some(self))).filter(|shown| shown.latest() <= closed),
             false => None,
         };
+        let over = over.and_then(|shown| shown.gone()).map(|gone| gone.at.next());
         inherited.max(over).unwrap_or(Hlc::ZERO)
+    }
+
+    /// When the newest share, or the newest version of the register, was stamped.
+    fn latest_stamp(&self) -> Hlc {
+        let shown = self.shares().chain(self.registers().next());
+        shown.map(|version| version.id.at).max().unwrap_or(Hlc::ZERO)
     }
 }

@@ -1,8 +1,8 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
     Applied, BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit, Now,
-    Parameter, Proof, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version, VersionId,
-    Versions, Vitals, Wire,
+    Parameter, Proof, Rank, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version,
+    VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -515,8 +515,8 @@ pub enum Write<M> {
     Drop {
         /// Its key.
         key: Key,
-        /// The version's identifier.
-        id: crate::VersionId,
+        /// The version's place among those of the key.
+        rank: Rank,
     },
     /// A piece of the protocol's own state, by name. Of several pieces with one name, the last one counts.
     Named {

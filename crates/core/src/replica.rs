@@ -1,7 +1,7 @@
 use crate::timers::Timers;
 use crate::waiting::{Ready, Waiting};
 use crate::{
-    Context, Forgotten, Hlc, HybridClock, Journal, Key, Micros, Now, Protocol, Receipt, Recovered,
+    Context, Forgotten, Hlc, HybridClock, Journal, Key, Micros, Now, Protocol, Rank, Receipt, Recovered,
     ReplicaSet, RequestId, ServerId, Topology, Version, VersionId, Versions, Wish, Write,
 };
 use bytes::Bytes;
@@ -127,8 +127,8 @@ pub enum Input<P: Protocol> {
     Dropped {
         /// The key.
         key: Key,
-        /// The version's identifier.
-        id: VersionId,
+        /// The version's place among those of the key. Not its name: a transaction may give one name to a share and a version of the register.
+        rank: Rank,
     },
     /// The link to a peer's node came up or went down.
     Link {
@@ -371,7 +371,7 @@ impl<P: Protocol> Replica<P> {
             Input::Returned { from, returned } => protocol.on_returned(&mut cx, from, &returned),
             Input::Copying { from, copied } => protocol.on_copying(&mut cx, from, &copied),
             Input::Copied { from, copied } => protocol.on_copied(&mut cx, from, &copied),
-            Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),
+            Input::Dropped { key, rank } => cx.parts.staged.push(Write::Drop { key, rank }),
             Input::Link { peer, up } => protocol.on_link(&mut cx, peer, up),
             Input::Resident { timer } => protocol.on_timer(&mut cx, timer),
             Input::Wish(wish) => protocol.on_wish(&mut cx, wish),

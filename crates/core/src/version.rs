@@ -164,7 +164,7 @@ impl<M> Version<M> {
 impl<M: Meta> Version<M> {
     /// Whether this version, once it is gone, has removed another one of its key: an older version of the register. Of shares it says only what it has reset.
     pub fn removes(&self, other: &Version<M>) -> bool {
-        other.content.share().is_none() && other.rank() < self.rank()
+        !other.content.is_share() && other.rank() < self.rank()
     }
 
     /// Checks a version from outside, where siblings are kept: its timestamp must be above everything that it depends on.
@@ -332,6 +332,9 @@ impl VersionRecord {
 }
 
 /// The versions of one key, newest first. Never empty.
+///
+/// A bare value that is the newest version has no shares behind it: where a share comes into a chain, the newest version is wrapped ([`Content`]). So a read of a key without shares, as almost every
+/// key is, looks at the newest version and nowhere else in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain<M> {
     newest: Version<M>,
@@ -374,10 +377,24 @@ impl<M: Meta> Chain<M> {
                 && older.last().is_none_or(|second| second.rank() < newest.rank()),
             "newest first"
         );
-        Some(Chain {
+        let mut chain = Chain {
             newest,
             older: (!older.is_empty()).then(|| Box::new(older)),
-        })
+        };
+        chain.wrap_over(chain.oldest().content.is_share());
+        Some(chain)
+    }
+
+    /// Keeps the newest version in such a way that [`Chain::has_shares`] looks further, if there are shares.
+    fn wrap_over(&mut self, shares: bool) {
+        if shares {
+            self.newest.content.wrap();
+        }
+    }
+
+    fn oldest(&self) -> &Version<M> {
+        let oldest = self.older.as_deref().and_then(|older| older.first());
+        oldest.unwrap_or(&self.newest)
     }
 
     /// The newest version.
@@ -401,21 +418,24 @@ impl<M: Meta> Chain<M> {
     }
 
     /// Whether there are shares.
+    #[inline]
     pub fn has_shares(&self) -> bool {
-        let oldest = self.older.as_deref().and_then(|older| older.first());
-        oldest.unwrap_or(&self.newest).content.share().is_some()
+        let newest = &self.newest.content;
+        newest.is_share() || !newest.is_bare_value() && self.oldest().content.is_share()
     }
 
     /// The versions of the register, newest first.
     pub fn registers(&self) -> impl Iterator<Item = &Version<M>> + Clone {
-        self.iter()
-            .take_while(|version| version.content.share().is_none())
+        self.iter().take_while(|version| !version.content.is_share())
     }
 
     /// The shares, newest first. They come behind the versions of the register.
     pub fn shares(&self) -> impl Iterator<Item = &Version<M>> + Clone {
-        let is_share = |version: &&Version<M>| version.content.share().is_some();
-        let older = self.older.as_deref().map_or(&[][..], Vec::as_slice);
+        let is_share = |version: &&Version<M>| version.content.is_share();
+        let older = match self.has_shares() {
+            true => self.older.as_deref().map_or(&[][..], Vec::as_slice),
+            false => &[],
+        };
         let shares = older.partition_point(|version| is_share(&version));
         let newest = Some(&self.newest).filter(is_share);
         newest.into_iter().chain(older[..shares].iter().rev())
@@ -480,6 +500,13 @@ impl<M: Meta> Chain<M> {
     }
 
     fn insert_in_place(&mut self, version: Version<M>) -> bool {
+        let shares = version.content.is_share() || self.has_shares();
+        let inserted = self.insert_by_rank(version);
+        self.wrap_over(shares);
+        inserted
+    }
+
+    fn insert_by_rank(&mut self, version: Version<M>) -> bool {
         let rank = version.rank();
         if rank > self.newest.rank() {
             let previous = std::mem::replace(&mut self.newest, version);
@@ -506,16 +533,16 @@ impl<M: Meta> Chain<M> {
     /// Inserts a version in the place of all that it replaces, for stores without history: older versions of the register or, if it is a share, older shares of its replica.
     /// Returns false, and changes nothing, if there is a newer one.
     pub fn insert_latest(&mut self, version: Version<M>) -> bool {
-        let is_share = version.content.share().is_some();
+        let is_share = version.content.is_share();
         let is_replaced = |held: &&Version<M>| match is_share {
-            true => held.content.share().is_some() && held.id.replica == version.id.replica,
-            false => held.content.share().is_none(),
+            true => held.content.is_share() && held.id.replica == version.id.replica,
+            false => !held.content.is_share(),
         };
-        let replaced = self.iter().find(is_replaced).map(|held| (held.id, held.rank()));
-        let Some((replaced, rank)) = replaced else {
+        let replaced = self.iter().find(is_replaced).map(Version::rank);
+        let Some(replaced) = replaced else {
             return self.insert_in_place(version);
         };
-        if version.rank() <= rank {
+        if version.rank() <= replaced {
             return false;
         }
         if self.older.is_none() {
@@ -528,15 +555,17 @@ impl<M: Meta> Chain<M> {
 
     /// Removes a version, and returns it. `None`, and nothing changes, if it is not there or is the only one: a chain is never empty. The newest version
     /// is removed in O(1), an older one costs a move of those that are newer.
-    pub fn remove(&mut self, id: VersionId) -> Option<Version<M>> {
+    pub fn remove(&mut self, rank: Rank) -> Option<Version<M>> {
+        let shares = self.has_shares();
         let older = self.older.as_deref_mut()?;
-        let removed = if self.newest.id == id {
+        let removed = if self.newest.rank() == rank {
             std::mem::replace(&mut self.newest, older.pop()?)
         } else {
-            let place = place_of(older, id)?;
+            let place = older.binary_search_by_key(&rank, Version::rank).ok()?;
             older.remove(place)
         };
         self.shrink();
+        self.wrap_over(shares);
         Some(removed)
     }
 
@@ -648,6 +677,41 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    #[derive(Debug, Clone)]
+    enum Step {
+        Value(u64),
+        Share(u64),
+        Latest(u64, bool),
+        Remove(u64, bool),
+        Collect(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (1..20_u64).prop_map(Step::Value),
+            (1..20_u64).prop_map(Step::Share),
+            (1..20_u64, any::<bool>()).prop_map(|(at, share)| Step::Latest(at, share)),
+            (1..20_u64, any::<bool>()).prop_map(|(at, share)| Step::Remove(at, share)),
+            (1..20_u64).prop_map(Step::Collect),
+        ]
+    }
+
+    fn value(at: u64) -> Version<()> {
+        let content = Content::from(Bytes::from_static(b"v"));
+        Version {
+            content,
+            ..version(at)
+        }
+    }
+
+    fn share(at: u64) -> Version<()> {
+        let content = Content::sharing(crate::Share::default());
+        Version {
+            content,
+            ..version(at)
+        }
+    }
+
     fn version(at: u64) -> Version<()> {
         let replica = ReplicaId(0);
         Version {
@@ -658,6 +722,37 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever is put in and removed, the chain knows whether it has shares, and equals one that is made of its versions at once.
+        #[test]
+        fn a_chain_knows_whether_it_has_shares(first in any::<bool>(), steps in prop::collection::vec(step(), 1..30)) {
+            let of = |at: u64, is_share: bool| if is_share { share(at) } else { value(at) };
+            let mut chain = Chain::new(of(5, first));
+            for step in steps {
+                match step {
+                    Step::Value(at) => drop(chain.insert(value(at))),
+                    Step::Share(at) => drop(chain.insert(share(at))),
+                    Step::Latest(at, is_share) => drop(chain.insert_latest(of(at, is_share))),
+                    Step::Remove(at, is_share) => {
+                        let rank = of(at, is_share).rank();
+                        let can_be = chain.len() > 1 && chain.holds_rank(rank);
+                        let removed = chain.remove(rank);
+                        prop_assert_eq!(removed.map(|version| version.rank()), can_be.then_some(rank));
+                        prop_assert!(chain.len() == 1 || !chain.holds_rank(rank));
+                    }
+                    Step::Collect(at) => drop(chain.collect(|version| version.id.at <= Hlc(at))),
+                }
+                let shares = chain.iter().filter(|version| version.content.is_share());
+                prop_assert_eq!(chain.has_shares(), shares.clone().count() > 0);
+                prop_assert!(chain.shares().eq(shares));
+                prop_assert_eq!(Chain::newest_first(chain.iter().cloned()), Some(chain.clone()));
+                for version in chain.iter() {
+                    let again = of(version.id.at.0, version.content.is_share());
+                    prop_assert_eq!(version, &again);
+                    prop_assert_eq!(&again, version);
+                }
+            }
+        }
+
         /// In whatever order versions come, the chain is the one that is made of them at once, and holds those and no others.
         #[test]
         fn a_chain_is_the_same_in_whatever_order_its_versions_come(came in prop::collection::vec(0..20u64, 1..30)) {
@@ -683,7 +778,7 @@ mod tests {
             let of = |all: &BTreeSet<u64>| Chain::newest_first(all.iter().rev().map(|&at| version(at)));
             let mut chain = of(&came).expect("there is one");
             for at in gone {
-                let removed = chain.remove(version(at).id);
+                let removed = chain.remove(version(at).rank());
                 let can_be = left.len() > 1 && left.remove(&at);
                 prop_assert_eq!(removed, can_be.then(|| version(at)));
                 let rest = of(&left);

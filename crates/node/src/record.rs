@@ -3,7 +3,8 @@ use crate::entry::{Written, decode_entry, encode_and_count, encode_entry};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Meta, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId, Write,
+    BadFrame, Hlc, Key, Meta, Rank, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId,
+    VersionIdRecord, Write,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
@@ -104,6 +105,9 @@ struct DropRecord {
     at: u64,
     #[prost(uint32, tag = "3")]
     replica: u32,
+    /// The base of its rank, if that is another one than itself. That of a share is empty.
+    #[prost(message, optional, tag = "4")]
+    base: Option<VersionIdRecord>,
 }
 
 /// What a finished checkpoint records of a lane, beside its versions.
@@ -159,7 +163,7 @@ pub(crate) enum Replayed<M> {
     Hint,
     Drop {
         key: Key,
-        id: VersionId,
+        rank: Rank,
     },
     Named {
         name: String,
@@ -233,11 +237,12 @@ impl WriteRecord {
                 record.is_hint = true;
                 record.set_to(*to);
             }
-            Write::Drop { key, id } => {
+            Write::Drop { key, rank } => {
                 record.drop = Some(DropRecord {
                     key: key.0.clone(),
-                    at: id.at.0,
-                    replica: id.replica.0.into(),
+                    at: rank.id.at.0,
+                    replica: rank.id.replica.0.into(),
+                    base: rank.other_base().map(VersionIdRecord::from),
                 });
             }
             Write::Named { name, bytes } => match bytes {
@@ -269,10 +274,12 @@ impl WriteRecord {
                 at: check_time(drop.at)?,
                 replica: replica_number(drop.replica)?,
             };
-            topology.check_replicas(ReplicaSet::one(id.replica))?;
+            let base = drop.base.map(VersionIdRecord::id).transpose()?;
+            let rank = Rank::new(base, id);
+            topology.check_replicas([rank.id, rank.base].map(|id| id.replica).into_iter().collect())?;
             return Ok(Replayed::Drop {
                 key: Key(drop.key),
-                id,
+                rank,
             });
         }
         if let Some(named) = self.named {
@@ -325,5 +332,35 @@ impl CheckpointMeta {
     pub fn index(&self) -> impl Iterator<Item = (u64, Position)> + '_ {
         let positions = self.index_positions.iter().map(|&position| Position(position));
         self.index_numbers.iter().copied().zip(positions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transaction may give one name to a share and a version of the register.
+    #[test]
+    fn a_removal_names_one_version_alone() {
+        let topology = Topology::new(["a", "b", "c"], 1, 1);
+        let id = |at| VersionId {
+            at: Hlc(at),
+            replica: ReplicaId(1),
+        };
+        let retimed = Rank::new(Some(id(7)), id(9));
+        for rank in [Rank::of(id(9)), Rank::new(Some(Rank::SHARES), id(9)), retimed] {
+            let write = Write::<()>::Drop {
+                key: Key::from("k"),
+                rank,
+            };
+            let record = WriteRecord::new(&write, &mut BytesMut::new(), &mut Written::default());
+            let record = WriteRecord::decode(Bytes::from(record.encode_to_vec())).expect("it was encoded");
+            match record.replay::<()>(&topology) {
+                Ok(Replayed::Drop { key, rank: replayed }) => {
+                    assert_eq!((key, replayed), (Key::from("k"), rank));
+                }
+                _ => panic!("another write"),
+            }
+        }
     }
 }

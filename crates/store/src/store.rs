@@ -11,7 +11,7 @@ use crate::{EngineError, Place, Snapshot, Table};
 use bytes::Bytes;
 use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
-use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Version, VersionId, Versions, hash_slot};
+use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Rank, Version, Versions, hash_slot};
 
 /// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,12 +299,12 @@ impl<M: Meta> Store<M> {
         self.entries.len()
     }
 
-    /// Removes all versions of a key that are `gone`, and returns their names, newest first. They are versions that a
+    /// Removes all versions of a key that are `gone`, and returns their ranks, newest first. They are versions that a
     /// full copy lacks, or that a stream took back.
     ///
     /// # Panics
     /// If the key is not resident.
-    pub fn forget(&mut self, key: &[u8], gone: impl Fn(&Version<M>) -> bool) -> Vec<VersionId> {
+    pub fn forget(&mut self, key: &[u8], gone: impl Fn(&Version<M>) -> bool) -> Vec<Rank> {
         self.assert_resident(key);
         let Some(index) = self.entries.get_index_of(key) else {
             return Vec::new();
@@ -317,7 +317,7 @@ impl<M: Meta> Store<M> {
             return Vec::new();
         }
         let was = LineId::of(chain, self.options.short_lived);
-        let removed = removed.into_iter().map(|version| version.id).collect();
+        let removed = removed.into_iter().map(Version::rank).collect();
         let kept = Chain::newest_first(kept.into_iter().cloned());
         self.change(index, |entry| entry.set_chain(kept, was));
         removed
@@ -328,7 +328,7 @@ impl<M: Meta> Store<M> {
     ///
     /// # Panics
     /// If the key is not resident.
-    pub fn remove(&mut self, key: &[u8], id: VersionId) -> bool {
+    pub fn remove(&mut self, key: &[u8], rank: Rank) -> bool {
         self.assert_resident(key);
         let Some(index) = self.entries.get_index_of(key) else {
             return false;
@@ -338,12 +338,12 @@ impl<M: Meta> Store<M> {
         let Some(chain) = entry.chain_mut() else {
             return false;
         };
-        if let Some(removed) = chain.remove(id) {
+        if let Some(removed) = chain.remove(rank) {
             let shrinks_bytes = insertion_cost_bytes(chain, &removed);
             self.account(index, was, shrinks_bytes, 0);
             return true;
         }
-        let is_the_only_one = chain.newest().id == id;
+        let is_the_only_one = chain.newest().rank() == rank;
         if is_the_only_one {
             let line = LineId::of(chain, self.options.short_lived);
             self.change(index, |entry| entry.set_chain(None, line));

@@ -79,7 +79,7 @@ type Model = BTreeMap<Key, BTreeMap<Rank, Content>>;
 
 enum Logged<M> {
     Put(Key, Version<M>),
-    Remove(Key, VersionId),
+    Remove(Key, Rank),
 }
 
 /// A scan that goes on through everything, crashes included: its cursor is all its state.
@@ -314,28 +314,28 @@ impl<M: Kind> World<M> {
         let stable = stamp(self.stable);
         let chain = self.model.get(&key).into_iter().flatten().rev();
         let collectable = chain
-            .map(|(rank, _)| rank.id)
-            .skip_while(|id| id.at > stable)
+            .map(|(rank, _)| *rank)
+            .skip_while(|rank| rank.id.at > stable)
             .skip(1);
         let may_be_collected: BTreeSet<_> = match M::SIBLINGS {
             true => BTreeSet::new(),
-            false => collectable.map(Rank::of).collect(),
+            false => collectable.collect(),
         };
         let mut expected = Vec::new();
         if let Some(chain) = self.model.get_mut(&key) {
             let gone = chain.keys().rev().filter(|rank| is_gone(rank.id));
-            expected = gone.map(|rank| rank.id).collect();
+            expected = gone.copied().collect();
             chain.retain(|rank, _| !is_gone(rank.id));
             if chain.is_empty() {
                 self.model.remove(&key);
             }
         }
         // What is older than a version that every reader sees may be gone already.
-        expected.retain(|id| removed.contains(id) || !may_be_collected.contains(&Rank::of(*id)));
+        expected.retain(|rank| removed.contains(rank) || !may_be_collected.contains(rank));
         assert_eq!(removed, expected, "seed {}: {key}", self.seed);
         self.counts.removed += removed.len();
         self.log
-            .extend(removed.into_iter().map(|id| Logged::Remove(key.clone(), id)));
+            .extend(removed.into_iter().map(|rank| Logged::Remove(key.clone(), rank)));
         self.after_change(&key);
     }
 
@@ -445,12 +445,12 @@ impl<M: Kind> World<M> {
                     self.store.load(key).expect("the disk works");
                     self.store.put(key, version.clone());
                 }
-                Logged::Remove(key, id) => {
+                Logged::Remove(key, rank) => {
                     self.store.load(key).expect("the disk works");
                     let chain = self.store.chain(key.as_ref());
-                    let was_there = chain.is_some_and(|chain| chain.holds(*id));
+                    let was_there = chain.is_some_and(|chain| chain.holds_rank(*rank));
                     assert_eq!(
-                        self.store.remove(key.as_ref(), *id),
+                        self.store.remove(key.as_ref(), *rank),
                         was_there,
                         "seed {}",
                         self.seed

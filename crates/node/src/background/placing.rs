@@ -204,9 +204,9 @@ impl<P: Protocol> Keyspace<P> {
             let is_over = version.is_under(our_floor);
             !merges && was_here && covers(&copy.copied.cut, version.id) && !is_there && !is_over
         };
-        for id in lane.store.forget(key.as_ref(), is_gone) {
+        for rank in lane.store.forget(key.as_ref(), is_gone) {
             let key = key.compact();
-            lane.step(now, Input::Dropped { key, id });
+            lane.step(now, Input::Dropped { key, rank });
         }
         // The oldest first: each is put at the end of a long chain. And whoever has a sibling of a replica must have the earlier ones of that replica.
         let mut theirs: Vec<_> = theirs.into_iter().flat_map(Chain::iter).collect();
@@ -223,9 +223,9 @@ impl<P: Protocol> Keyspace<P> {
                 // The source knows that it is over, and this replica does not.
                 if version.content.floor() > held.content.floor() {
                     let held = version.rank();
-                    for id in lane.store.forget(key.as_ref(), |version| version.rank() == held) {
+                    for rank in lane.store.forget(key.as_ref(), |version| version.rank() == held) {
                         let key = key.clone();
-                        lane.step(now, Input::Dropped { key, id });
+                        lane.step(now, Input::Dropped { key, rank });
                     }
                     lane.step(now, Input::CopiedRow { key, version });
                 }

@@ -52,9 +52,9 @@ impl<P: Protocol> Lane<P> {
                     self.store.put(&key, version);
                 }
                 Replayed::Hint => {}
-                Replayed::Drop { key, id } => {
+                Replayed::Drop { key, rank } => {
                     self.store.load(&key)?;
-                    self.store.remove(key.as_ref(), id);
+                    self.store.remove(key.as_ref(), rank);
                 }
                 Replayed::Bound(bound) => self.in_log.replay_bound(bound),
                 Replayed::Named { .. }
