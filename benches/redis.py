@@ -9,7 +9,7 @@ redis-benchmark, 50 connections, 100,000 random keys, without and with pipelinin
 Values have 128 bytes. A hash has ten fields of 13 bytes. All keys are there before the measurements begin. HSET and HGET name one field.
 
 Everything shares the machine's cores, so the two other sites take from what the first one could use. Servers that are not measured are paused. Each figure
-is the median of the rounds; a ratio is that of the medians. CPU is user and system time of the serving process alone, for 100,000 operations. Prints a table in
+is the median of the rounds; a ratio is that of the medians. Ratios to another build are taken in each round, because the machine changes from round to round. CPU is user and system time of the serving process alone, for 100,000 operations. Prints a table in
 Markdown. `--into docs/benchmarks.md` also writes it there, in the place of the table before, with the commit and the date.
 """
 import argparse
@@ -182,13 +182,16 @@ def version(binary):
 
 
 class Place:
-    """Where a page has what this command line has written before. Looked for before anything is measured."""
+    """Where a page has what this command line has written before. Looked for before anything is measured. Another build is named by its commit, and not by its path."""
 
     def __init__(self, page, program):
         arguments = sys.argv[1:]
         for option in {"--into", "--binary"} & set(arguments):
             place = arguments.index(option)
             del arguments[place:place + 2]
+        if "--before" in arguments:
+            place = arguments.index("--before") + 1
+            arguments[place] = version(arguments[place]).split()[1]
         self.page, self.mark, self.end = page, f"<!-- written by: {' '.join([program, *arguments])} -->\n", "<!-- until here -->\n"
         self.around()
 
@@ -248,10 +251,16 @@ def main():
         found = [run[0] for run in results[test, pipeline, name]]
         return f"{statistics.median(found):,.0f} ({min(found):,.0f}-{max(found):,.0f})"
 
+    def by_round(test, pipeline, index):
+        rounds = zip(results[test, pipeline, "Turnbuckle"], results[test, pipeline, "before"])
+        found = [run[index] / max(before[index], 1e-9) for run, before in rounds]
+        return f"{statistics.median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
+
     names = [server.name for server in servers[1:]]
     columns = ["", "Redis op/s", *[f"{name} op/s" for name in names], *[f"{name} to Redis" for name in names], *[f"CPU, {name} to Redis" for name in names],
-               *(["Turnbuckle to before"] if options.before else []), "to SET or GET: Redis", *names]
-    lines = [f"Turnbuckle, {version(options.binary)}, measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
+               *(["op/s, Turnbuckle to before", "CPU, Turnbuckle to before"] if options.before else []), "to SET or GET: Redis", *names]
+    before = f"before: {version(options.before)}; " if options.before else ""
+    lines = [f"Turnbuckle, {version(options.binary)}, {before}measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
              f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for pipeline in options.pipelines:
         for test in options.tests:
@@ -261,7 +270,7 @@ def main():
             cells = [test + (f" -P {pipeline}" if pipeline > 1 else ""), *[rates(test, pipeline, server.name) for server in servers],
                      *[f"{rate[name] / rate['Redis']:.2f}" for name in names], *[f"{cpu[name] / max(cpu['Redis'], 1e-9):.2f}" for name in names]]
             if options.before:
-                cells.append(f"{rate['Turnbuckle'] / rate['before']:.3f}")
+                cells += [by_round(test, pipeline, index) for index in (0, 1)]
             for server in servers:
                 compared = other in options.tests
                 cells.append(f"{rate[server.name] / median(other, pipeline, server.name, 0):.2f}" if compared else "")

@@ -198,7 +198,7 @@ impl Change {
     ///
     /// # Errors
     /// If nothing is to be written, because a delete or a change of an expiry finds no value, the condition does not hold, or no value is computed: the answer.
-    pub fn of<M: Meta>(&self, before: &Shown<'_, M>, now: Hlc) -> Result<NewContent, Changed> {
+    pub fn of<M: Meta>(self, before: &Shown<'_, M>, now: Hlc) -> Result<NewContent, Changed> {
         let decides = self.decides().then(|| self.deciding(before, now));
         let (adds, retimes) = (self.adds(), self.retimes());
         // An addition alone finds out at its stamp what was there.
@@ -223,10 +223,6 @@ impl Change {
             });
         }
         let register = before.register();
-        let value = match retimes {
-            Some(_) => register.and_then(|register| register.content.at(now).cloned()),
-            None => self.value.clone(),
-        };
         let tally = match adds.is_some() || decides.is_some() {
             true => Some(before.to_tally()),
             false => before.tally(),
@@ -243,6 +239,10 @@ impl Change {
                 decides,
             })
         });
+        let value = match retimes {
+            Some(_) => register.and_then(|register| register.content.at(now).cloned()),
+            None => self.value,
+        };
         Ok(NewContent {
             value,
             existed,
@@ -527,6 +527,7 @@ mod tests {
     fn written(change: &Change, until: Option<u64>) -> Option<Content> {
         let before = Chain::new(version(until));
         let new = change
+            .clone()
             .of(&Shown::all(Some(&before)), Hlc::from_wall(Micros(900)))
             .ok()?;
         new.stamped(id(1_000)).ok().map(|(content, _)| content)
@@ -612,7 +613,9 @@ mod tests {
     /// What a change writes at [`STAMP`], and its answer, over a value that expires at this time.
     fn carried_out(change: &Change, before: Option<&Version<()>>) -> (Option<Content>, Changed) {
         let before = before.cloned().map(Chain::new);
-        let new = change.of(&Shown::all(before.as_ref()), Hlc::from_wall(Micros(900)));
+        let new = change
+            .clone()
+            .of(&Shown::all(before.as_ref()), Hlc::from_wall(Micros(900)));
         match new.and_then(|new| new.stamped(id(1_000))) {
             Ok((content, changed)) => (Some(content), changed),
             Err(changed) => (None, changed),
@@ -749,7 +752,9 @@ mod tests {
     fn a_number_that_is_added_up_is_a_value_and_is_reset_by_the_write() {
         let mut chain: Option<Chain<()>> = None;
         let mut write = |change: &Change, at: u64| {
-            let new = change.of(&Shown::all(chain.as_ref()), Hlc::from_wall(Micros(at - 1)));
+            let new = change
+                .clone()
+                .of(&Shown::all(chain.as_ref()), Hlc::from_wall(Micros(at - 1)));
             let (content, changed) = match new.and_then(|new| new.stamped(id(at))) {
                 Ok((content, changed)) => (content, changed),
                 Err(changed) => return changed,

@@ -164,7 +164,7 @@ impl World {
         let chain = self.sites[site].history.clone();
         let latest = self.sites[site].latest.clone();
         let make = |chain: Option<&Chain<()>>| {
-            let new = change.of(&Shown::all(chain), now)?;
+            let new = change.clone().of(&Shown::all(chain), now)?;
             new.stamped(id)
         };
         let made = make(chain.as_ref());

@@ -273,7 +273,7 @@ impl World {
         let at = Hlc::from_wall(Micros(self.sites[site].clock));
         let id = VersionId { at, replica };
         let change = asked.change();
-        let make = |chain: Option<&Chain<()>>| change.of(&Shown::all(chain), at)?.stamped(id);
+        let make = |chain: Option<&Chain<()>>| change.clone().of(&Shown::all(chain), at)?.stamped(id);
         let made = make(self.sites[site].history.as_ref());
         assert_eq!(
             made,
@@ -528,7 +528,11 @@ fn a_site_adds_no_more_than_it_may() {
         replica: ReplicaId(0),
     };
     let shown = Shown::all(world.sites[0].history.as_ref());
-    let refused = change.of(&shown, id.at).and_then(|new| new.stamped(id)).err();
+    let refused = change
+        .clone()
+        .of(&shown, id.at)
+        .and_then(|new| new.stamped(id))
+        .err();
     assert_eq!(refused, Some(Changed::NotComputed(NotComputed::TooManyElements)));
     put(
         &mut world,

@@ -446,7 +446,7 @@ mod tests {
                 at: Hlc::from_wall(Micros(at)),
                 replica: ReplicaId(at as u16 % 2),
             };
-            let new = change.of(
+            let new = change.clone().of(
                 &Shown::all(store.chain(key.as_ref())),
                 Hlc::from_wall(Micros(at - 1)),
             );

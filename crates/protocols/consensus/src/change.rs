@@ -242,10 +242,16 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
         match found {
             Some(mut own) if is_own(&own) => {
                 own.id.at = Hlc(at.0 - 1);
-                let (content, changed) = asked.of(&Shown::one(Some(&own)), at)?.stamped(self.stamp)?;
+                let (content, changed) = asked
+                    .clone()
+                    .of(&Shown::one(Some(&own)), at)?
+                    .stamped(self.stamp)?;
                 Ok((content.without_base(), changed))
             }
-            found => asked.of(&Shown::one(found.as_ref()), at)?.stamped(self.stamp),
+            found => asked
+                .clone()
+                .of(&Shown::one(found.as_ref()), at)?
+                .stamped(self.stamp),
         }
     }
 

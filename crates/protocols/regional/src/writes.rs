@@ -55,12 +55,10 @@ impl Nukv {
         }
         let now = self.read_time(cx, request.above);
         let found = self.found(cx, key);
+        let (is_delete, reads) = (change.is_delete(), change.reads());
         let new = change.of(&Shown::one(found.as_ref()), now);
         // It tells of what is there, as a read does. What the session has seen may be under way to here: without it, a delete would not delete that.
-        let reads = match change.is_delete() {
-            true => new.is_err(),
-            false => change.reads(),
-        };
+        let reads = if is_delete { new.is_err() } else { reads };
         if reads && self.lacks(&request.needs).is_some() {
             return self.wait_for_needs(cx, id, request);
         }

@@ -317,12 +317,13 @@ impl Eventual {
         let now = cx.read_time();
         let here = cx.chain(&key);
         let (before, floor) = (Shown::all(here), self.marks.deletes.floor(here));
-        let there = before.label();
+        let (there, decided_at_site) = (before.label(), change.decides());
         let receipt = |replica: &Eventual, cx: &Context<'_, Eventual>, label| Receipt {
-            decided_at_site: change.decides(),
+            decided_at_site,
             ..replica.receipt(cx, Level::Eventual, label)
         };
-        let new = match change.of(&self.bugs.decided_on(&change, &before), now) {
+        let before = self.bugs.decided_on(&change, &before);
+        let new = match change.of(&before, now) {
             Ok(new) => new,
             Err(changed) => {
                 let receipt = receipt(self, cx, there);

@@ -541,39 +541,51 @@ impl<R: Rules> TimedReplica<R> {
         cx.wait(lack.line(), need.0, deadline, id, request);
     }
 
-    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put, deadline: Micros) {
+    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, put: Put, deadline: Micros) {
         self.stable.raise(cx, R::stable_for(&put));
         let now = self.read_time(cx, put.seen);
-        let reads = put.reads();
-        let (key, change) = match &put.work {
-            Work::One(key, change) => (key.clone(), change),
-            Work::Many(_) => return self.on_transaction(cx, id, put, now, deadline),
+        let Work::One(key, _) = &put.work else {
+            return self.on_transaction(cx, id, put, now, deadline);
         };
-        let here = cx.chain(&key);
+        let reads = put.reads();
+        let here = cx.chain(key);
         let (before, hidden) = Shown::of(here, |d| self.rules.is_visible(&self.stable, d));
         let floor = self.stable.floor(here);
-        let new = change.of(&self.bugs.decided_on(change, &before), now);
-        let decides = change.decides();
-        let expired = before.expired_at(now).filter(|_| reads).unwrap_or(Hlc::ZERO);
         let is_local = reads && self.is_own(&before);
+        // It may have to wait, and then it is carried out as a whole, later.
+        let whole = is_local.then(|| put.clone());
+        let Put {
+            work: Work::One(key, change),
+            mut past,
+            seen: seen_by_client,
+            eventual,
+            ..
+        } = put
+        else {
+            unreachable!("it is no transaction");
+        };
+        let decides = change.decides();
+        let decided_on = self.bugs.decided_on(&change, &before);
+        let new = change.of(&decided_on, now);
+        let expired = before.expired_at(now).filter(|_| reads).unwrap_or(Hlc::ZERO);
         let seen = if reads {
             past_of::<R>(&before)
         } else {
             Vector::ZERO
         };
         let before = before.label();
-        if is_local {
+        if let Some(whole) = whole {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &seen) {
-                return self.wait_until_here(cx, id, Request::Put(put), absent, deadline);
+                return self.wait_until_here(cx, id, Request::Put(whole), absent, deadline);
             }
             self.rules.on_local_read(&mut self.stable, cx, &seen);
         }
         let stable = self.stable_for_who_saw(&seen);
-        let given = written_at(put.eventual);
+        let given = written_at(eventual);
         let written = new.and_then(|new| {
-            put.past.merge(&seen);
-            R::observe(cx, put.seen);
-            self.write(cx, &key, new, (put.past, floor))
+            past.merge(&seen);
+            R::observe(cx, seen_by_client);
+            self.write(cx, key, new, (past, floor))
         });
         let (written, changed) = match written {
             Ok(written) => written,
@@ -617,18 +629,18 @@ impl<R: Rules> TimedReplica<R> {
     fn write(
         &mut self,
         cx: &mut Cx<'_, R>,
-        key: &Key,
+        key: Key,
         new: NewContent,
         (past, floor): (Vector, Hlc),
     ) -> Result<(Label, Changed), Changed> {
-        let is_free = |cx: &Cx<'_, R>, id| cx.chain(key).is_none_or(|chain| !chain.holds(id));
+        let is_free = |cx: &Cx<'_, R>, id| cx.chain(&key).is_none_or(|chain| !chain.holds(id));
         let least = new.above(self.me.replica());
         let id = self.rules.stamp(&mut self.stable, cx, &past, least, &is_free);
         let (content, changed) = self.bugs.stamped(new, id, cx.topology)?;
         let meta = self.rules.meta(&mut self.stable, cx, past);
         let version = Version { id, content, meta }.with_floor(floor);
         let written = version.label();
-        self.put(cx, key.clone(), version);
+        self.put(cx, key, version);
         Ok((written, changed))
     }
 

@@ -141,11 +141,13 @@ impl Cops {
         let chain = cx.chain(&key);
         let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
         let (before, hidden) = Shown::of(chain, |version| self.is_visible(version.id));
-        let new = change.of(&self.config.bugs.decided_on(&change, &before), now);
+        let decided_on = self.config.bugs.decided_on(&change, &before);
+        let (depends_on_before, decided_at_site) = (change.depends_on_before(eventual), change.decides());
+        let new = change.of(&decided_on, now);
         let expired = before.expired_at(now).unwrap_or(Hlc::ZERO);
         let before = before.label();
         let written = new.and_then(|new| {
-            let seen = before.filter(|_| change.depends_on_before(eventual));
+            let seen = before.filter(|_| depends_on_before);
             nearest.0.extend(seen.map(|before| (key.clone(), before.id)));
             nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
             // The stamp is above the versions that are here, even if a restart forgot that the clock had seen them.
@@ -168,7 +170,7 @@ impl Cops {
         });
         let given = level(eventual);
         let decided = |receipt| Receipt {
-            decided_at_site: change.decides(),
+            decided_at_site,
             ..receipt
         };
         match written {
