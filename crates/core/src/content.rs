@@ -1,6 +1,7 @@
 use crate::share::Resets;
 use crate::{Hlc, Micros, Rank, ReplicaSet, Share, VersionId};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// What a version says of its key: that it has a value, that it has one until some time, or that it was deleted.
 ///
@@ -42,8 +43,23 @@ struct Other {
 enum OtherKind {
     Delete,
     Register(Box<Register>),
-    Share(Box<Share>),
+    /// Shared, because a version is copied several times on its way.
+    Share(Arc<Share>, Brief),
 }
+
+/// What a share says, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Brief {
+    /// It has a count.
+    pub counts: bool,
+    /// It has added elements.
+    pub adds: bool,
+    /// It has removed elements.
+    pub removes: bool,
+}
+
+/// What an `Arc` takes beside what it shares.
+const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 /// A value that expires, or whose expiry was changed. Or what was written over shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,9 +131,14 @@ impl Content {
 
     /// A share.
     pub fn sharing(share: Share) -> Content {
+        let brief = Brief {
+            counts: share.count.is_some(),
+            adds: share.elements.added_len() > 0,
+            removes: share.elements.has_removals(),
+        };
         Content(Kept::Other(Other {
             floor: share.floor,
-            kind: OtherKind::Share(Box::new(share)),
+            kind: OtherKind::Share(Arc::new(share), brief),
         }))
     }
 
@@ -158,8 +179,14 @@ impl Content {
     /// The share, if it is one.
     #[inline]
     pub fn share(&self) -> Option<&Share> {
+        self.shared().map(|(share, _)| &**share)
+    }
+
+    /// The share, if it is one, and what it says in short.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<(&Arc<Share>, Brief)> {
         match self.other() {
-            Some(OtherKind::Share(share)) => Some(share),
+            Some(OtherKind::Share(share, brief)) => Some((share, *brief)),
             _ => None,
         }
     }
@@ -167,7 +194,7 @@ impl Content {
     /// Whether it is a share.
     #[inline]
     pub fn is_share(&self) -> bool {
-        matches!(self.other(), Some(OtherKind::Share(_)))
+        matches!(self.other(), Some(OtherKind::Share(..)))
     }
 
     /// What it resets of shares.
@@ -304,7 +331,8 @@ impl Content {
                             **resets = resets.compact();
                         }
                     }
-                    OtherKind::Share(share) => share.elements = share.elements.compact(),
+                    // A share always is.
+                    OtherKind::Share(..) => {}
                 }
                 Kept::Other(other)
             }
@@ -320,7 +348,7 @@ impl Content {
                 size_of::<Register>(),
                 register.resets.as_deref().map_or(0, resets),
             ],
-            Some(OtherKind::Share(share)) => [size_of::<Share>(), share.elements.heap_bytes()],
+            Some(OtherKind::Share(share, _)) => [size_of::<Share>() + ARC_BYTES, share.elements.heap_bytes()],
         }
     }
 }
@@ -362,7 +390,7 @@ mod tests {
         assert_eq!(size_of::<Content>(), size_of::<Option<Bytes>>());
         // A value that expires, and a small hash: sizes of allocations go up in steps of 16 bytes.
         assert!(size_of::<Register>() <= 80, "{}", size_of::<Register>());
-        assert!(size_of::<Share>() <= 80, "{}", size_of::<Share>());
+        assert!(size_of::<Share>() + ARC_BYTES <= 96, "{}", size_of::<Share>());
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Decoding {
     }
 
     fn share(&self, record: SharesRecord) -> Result<Share, BadFrame> {
-        let elements = Contribution::checked(record.elements, self.0)?;
+        let elements = Contribution::checked(record.elements, self.0)?.compact();
         if elements.replicas().contains(self.0.replica) {
             return Err(bad("a removal of what the same replica has added".to_string()));
         }

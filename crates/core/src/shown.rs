@@ -159,8 +159,23 @@ impl<'a, M: Meta> Shown<'a, M> {
             true => self
                 .register
                 .is_some_and(|register| register.content.at(now).is_some()),
-            false => self.view().has_value(now),
+            false => self.plainly_has_value() || self.view().has_value(now),
         }
+    }
+
+    /// Whether shares have added something, and nobody can have removed anything: that is told without a look at what they have added.
+    fn plainly_has_value(&self) -> bool {
+        let briefs = || {
+            let shared = self.shares.iter().filter_map(|version| version.content.shared());
+            shared.map(|(_, brief)| brief)
+        };
+        self.register.is_none()
+            && self
+                .shares
+                .iter()
+                .all(|version| version.content.floor() == Hlc::ZERO)
+            && briefs().all(|brief| !brief.removes)
+            && briefs().any(|brief| brief.counts || brief.adds)
     }
 
     /// When the newest of what is shown was stamped.
@@ -232,15 +247,16 @@ impl<'a, M: Meta> Shown<'a, M> {
 
     pub(crate) fn to_tally(&self) -> Tally {
         let view = self.view();
+        let share = |version: &&'a Version<M>| {
+            let VersionId { at, replica } = version.id;
+            let (share, _) = version.content.shared()?;
+            Some((replica, at, Arc::clone(share)))
+        };
         Tally {
             value: view.value.cloned(),
             until: view.until,
             resets: view.resets.clone(),
-            shares: view
-                .shares
-                .iter()
-                .map(|&(replica, at, share)| (replica, at, share.clone()))
-                .collect(),
+            shares: self.shares.iter().filter_map(share).collect(),
         }
     }
 }
@@ -367,7 +383,7 @@ pub(crate) struct Tally {
     value: Option<Bytes>,
     until: Option<Micros>,
     resets: Resets,
-    shares: Vec<(ReplicaId, Hlc, Share)>,
+    shares: Vec<(ReplicaId, Hlc, Arc<Share>)>,
 }
 
 impl Tally {
@@ -378,7 +394,7 @@ impl Tally {
             until: self.until,
             resets: &self.resets,
             shares: shares
-                .map(|(replica, at, share)| (*replica, *at, share))
+                .map(|(replica, at, share)| (*replica, *at, &**share))
                 .collect(),
         }
     }
@@ -435,7 +451,7 @@ impl Tally {
         let place = tally
             .shares
             .binary_search_by_key(&by.replica, |(replica, ..)| *replica);
-        let new = (by.replica, by.at, share);
+        let new = (by.replica, by.at, Arc::new(share));
         match place {
             Ok(place) => tally.shares[place] = new,
             Err(place) => tally.shares.insert(place, new),
@@ -443,7 +459,7 @@ impl Tally {
         tally
     }
 
-    fn share_of(&self, replica: ReplicaId) -> Option<&(ReplicaId, Hlc, Share)> {
+    fn share_of(&self, replica: ReplicaId) -> Option<&(ReplicaId, Hlc, Arc<Share>)> {
         self.shares.iter().find(|(other, ..)| *other == replica)
     }
 
@@ -454,7 +470,7 @@ impl Tally {
 
     fn own(&self, by: VersionId) -> Share {
         self.share_of(by.replica)
-            .map_or_else(Share::default, |(_, _, share)| share.clone())
+            .map_or_else(Share::default, |(_, _, share)| Share::clone(share))
     }
 
     /// The next share of this replica, which adds this much. `None`: its count's total would have too many digits.
