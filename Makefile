@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-before bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers
 .PHONY: test-redis-py test-clients test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -60,6 +60,15 @@ bench-redis:
 	python3 benches/redis.py --into docs/benchmarks.md
 	python3 benches/redis.py --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
 	python3 benches/tls.py --into docs/tls.md
+
+# Needs Python, redis-server and redis-tools. Builds the commit BEFORE, in target/before, and measures GET and SET beside it; takes six minutes, and as long as a release build.
+BEFORE ?= 5ba56de5
+bench-before:
+	$(CARGO) build --release
+	test -d target/before || git clone -q --no-checkout . target/before
+	git -C target/before checkout -q $(BEFORE)
+	cd target/before && $(CARGO) build --release
+	python3 benches/redis.py --rounds 9 --tests SET GET --before target/before/target/release/turnbuckle --into docs/benchmarks.md
 
 # Needs Python. Measures how demanding clients affect another client's latency and the node's memory; takes two minutes.
 bench-strangers:

@@ -8,7 +8,8 @@ redis-benchmark, 50 connections, 100,000 random keys, without and with pipelinin
 
 Values have 128 bytes. A hash has ten fields of 13 bytes. All keys are there before the measurements begin. HSET and HGET name one field.
 
-Everything shares the machine's cores, so the two other sites take from what the first one could use. Servers that are not measured are paused. Each figure
+Everything shares the machine's cores, so the two other sites take from what the first one could use. Servers that are not measured are paused. No measurement begins while a checkpoint runs: it would
+count for whoever comes after the writes that have brought it about. Each figure
 is the median of the rounds; a ratio is that of the medians. Ratios to another build are taken in each round, because the machine changes from round to round. CPU is user and system time of the serving process alone, for 100,000 operations. Prints a table in
 Markdown. `--into docs/benchmarks.md` also writes it there, in the place of the table before, with the commit and the date.
 """
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -123,8 +125,12 @@ class Server:
                     if answer[:1] not in (b"+", b":"):
                         raise SystemExit(f"{self.name} answers {answer!r}")
 
+    def settle(self):
+        """Returns when nothing is under way any more that earlier writes have brought about."""
+
     def measure(self, test, pipeline, requests):
         """Operations a second, and seconds of CPU for 100,000."""
+        self.settle()
         before = self.cpu_seconds()
         arguments = ["redis-benchmark", "-p", str(self.port), "-n", str(requests), "-r", str(KEYS), "-c", "50", "-P", str(pipeline), "--csv",
                      *self.arguments, *TESTS[test][0]]
@@ -171,8 +177,18 @@ class Turnbuckle(Server):
         for node in nodes:
             start = [binary, "start", "--config", config, "--node", node]
             self.processes.append(subprocess.Popen(start, stdout=subprocess.DEVNULL, env=environment))
-        self.port = nodes["a1"][0]
+        self.port, self.admins = nodes["a1"][0], [admin for *_, admin in nodes.values()]
         self.wait()
+
+    def settle(self):
+        """All sites share the cores, so a checkpoint of any of them counts."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            pages = [urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read() for admin in self.admins]
+            if not any(float(running) for page in pages for running in re.findall(rb"^turnbuckle_checkpoint_running\S* (\S+)$", page, re.M)):
+                return
+            time.sleep(0.05)
+        raise SystemExit(f"{self.name}: a checkpoint takes longer than a minute")
 
 
 def version(binary):
