@@ -564,6 +564,16 @@ impl<S: Session> Doors<S> {
         ask.ahead = Some(steps);
     }
 
+    /// Takes the messages to channels that have come. Whoever puts one in wakes the loop, so it is enough to look once in each of its turns, and not after each operation.
+    fn take_publications(&mut self, now: Now, answers: &mut Answers) {
+        let mut publications = Vec::new();
+        self.keyspace
+            .take_publications(self.options.loop_index, &mut publications);
+        for publication in publications {
+            self.on_publication(now, publication, answers);
+        }
+    }
+
     /// Hands delivered answers to the sessions.
     fn drain(&mut self, now: Now, answers: &mut Answers) {
         loop {
@@ -573,14 +583,7 @@ impl<S: Session> Doors<S> {
             taken.append(&mut self.answered);
             let again = std::mem::take(&mut self.again);
             let probed = std::mem::take(&mut self.probed);
-            let mut publications = Vec::new();
-            self.keyspace
-                .take_publications(self.options.loop_index, &mut publications);
-            let is_done =
-                taken.is_empty() && again.is_empty() && probed.is_empty() && publications.is_empty();
-            for publication in publications {
-                self.on_publication(now, publication, answers);
-            }
+            let is_done = taken.is_empty() && again.is_empty() && probed.is_empty();
             for (probe, is_there) in probed {
                 self.on_probed(now, probe, is_there, answers);
             }
@@ -760,6 +763,7 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn collect(&mut self, now: Now, answers: &mut Answers) {
+        self.take_publications(now, answers);
         self.drain(now, answers);
     }
 

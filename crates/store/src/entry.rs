@@ -3,7 +3,7 @@ use crate::entries::{INLINE_KEY_BYTES, StoredKey};
 use crate::tombstone::LineId;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
-use turnbuckle_core::{Chain, Hlc, Meta, Shown, Version};
+use turnbuckle_core::{Chain, Hlc, Meta, Rank, Shown, Version};
 
 /// The key was read or written since the clock's hand last passed it.
 const WARM: u8 = 1;
@@ -246,10 +246,40 @@ fn older_cost_bytes<M>(older: usize) -> u64 {
     (allocation(size_of::<Vec<Version<M>>>()) + older * size_of::<Version<M>>()) as u64
 }
 
-/// By how many bytes a chain's cost grows with one more version. Only the difference: the chain is not walked.
-pub(crate) fn insertion_cost_bytes<M: Meta>(chain: &Chain<M>, version: &Version<M>) -> u64 {
+/// Inserts a version, and returns by how many bytes the chain's cost grows. Only the difference: the chain is not walked. `None`: it was there already.
+pub(crate) fn insert_and_count<M: Meta>(chain: &mut Chain<M>, version: Version<M>) -> Option<u64> {
+    let (older, newest, newest_cost) = (
+        chain.len() - 1,
+        chain.newest().rank(),
+        version_cost_bytes(chain.newest()),
+    );
+    let cost = version_cost_bytes(&version);
+    if !chain.insert(version) {
+        return None;
+    }
+    // The newest version may have been wrapped, because there are shares.
+    let before = match chain.newest().rank() == newest {
+        true => newest_cost,
+        false => cost,
+    };
+    let wraps = version_cost_bytes(chain.newest()) - before;
+    Some(cost + wraps + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older))
+}
+
+/// Removes a version, and returns by how many bytes the chain's cost shrinks and grows. `None`, and nothing changes, if it is not there or is the only one.
+pub(crate) fn remove_and_count<M: Meta>(chain: &mut Chain<M>, rank: Rank) -> Option<(u64, u64)> {
+    let second = chain.iter().nth(1).map_or(0, version_cost_bytes);
+    let is_newest = chain.newest().rank() == rank;
+    let removed = chain.remove(rank)?;
+    // The one behind the newest version may have been wrapped, because there are shares.
+    let wraps = match is_newest {
+        true => version_cost_bytes(chain.newest()) - second,
+        false => 0,
+    };
     let older = chain.len() - 1;
-    version_cost_bytes(version) + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older)
+    let shrinks =
+        version_cost_bytes(&removed) + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older);
+    Some((shrinks, wraps))
 }
 
 fn version_cost_bytes<M: Meta>(version: &Version<M>) -> u64 {

@@ -2,7 +2,7 @@ use crate::census::{Census, Kind};
 use crate::checkpoint::Checkpoint;
 use crate::dirty::DirtySet;
 use crate::entries::Entries;
-use crate::entry::{Entry, insertion_cost_bytes};
+use crate::entry::{Entry, insert_and_count, remove_and_count};
 use crate::place::{Area, row_key};
 use crate::row::{Row, take_row};
 use crate::salvage::Pages;
@@ -338,9 +338,8 @@ impl<M: Meta> Store<M> {
         let Some(chain) = entry.chain_mut() else {
             return false;
         };
-        if let Some(removed) = chain.remove(rank) {
-            let shrinks_bytes = insertion_cost_bytes(chain, &removed);
-            self.account(index, was, shrinks_bytes, 0);
+        if let Some((shrinks_bytes, grows_bytes)) = remove_and_count(chain, rank) {
+            self.account(index, was, shrinks_bytes, grows_bytes);
             return true;
         }
         let is_the_only_one = chain.newest().rank() == rank;
@@ -508,10 +507,9 @@ impl<M: Meta> Versions<M> for Store<M> {
                 });
             }
             Some(chain) if history => {
-                let grows_bytes = insertion_cost_bytes(chain, &version);
-                if !chain.insert(version) {
+                let Some(grows_bytes) = insert_and_count(chain, version) else {
                     return false;
-                }
+                };
                 self.account(index, was, 0, grows_bytes);
             }
             // Almost all that is not wanted is older than a newer value.
