@@ -248,10 +248,12 @@ def main():
             server.fill(options.tests)
             server.measure("SET", 16, options.requests)
             server.pause()
-        for _ in range(options.rounds):
+        for number in range(options.rounds):
+            # The order changes, because a machine that has just worked is slower.
+            turns = servers if number % 2 == 0 else servers[::-1]
             for pipeline in options.pipelines:
                 for test in options.tests:
-                    for server in servers:
+                    for server in turns:
                         server.go_on()
                         found = server.measure(test, pipeline, options.requests * (4 if pipeline > 1 else 1))
                         server.pause()

@@ -138,10 +138,13 @@ pub(super) const UNWATCH: Spec = Spec {
     name: "unwatch",
     arity: 1,
     group: "transactions",
-    summary: "Watches no key any more.",
+    summary: "Watches no key any more. Between MULTI and EXEC it changes nothing.",
+    in_transactions: true,
     waits: true,
     run: |call| {
-        call.connection.state.watched = Default::default();
+        if !call.is_queued {
+            call.connection.state.watched = Default::default();
+        }
         call.reply_ok()
     },
     ..PLAIN
