@@ -18,8 +18,8 @@ pub struct KeyspaceStatus {
     pub expiring_keys: u64,
     /// Whether something is written down that may be forgotten by now: the next checkpoint forgets it.
     pub has_expired: bool,
-    /// Deletes that were stamped below this wait only for checkpoints.
-    pub settled: Hlc,
+    /// What was over below this waits only for checkpoints.
+    pub forgettable: Hlc,
     /// The size of the versions in memory, in bytes.
     pub memory_bytes: u64,
     /// The size of those versions in memory that no checkpoint has yet, in bytes.
@@ -91,10 +91,10 @@ pub struct StreamStatus {
 
 impl<P: Protocol> Keyspace<P> {
     pub(crate) fn status(&self, now: Now) -> KeyspaceStatus {
-        let settled = self.lanes().iter().map(|cell| cell.look().settled());
+        let forgettable = self.lanes().iter().map(|cell| cell.look().forgettable());
         let mut status = KeyspaceStatus {
             name: self.name().to_string(),
-            settled: settled.min().unwrap_or(Hlc::ZERO),
+            forgettable: forgettable.min().unwrap_or(Hlc::ZERO),
             ..KeyspaceStatus::default()
         };
         for cell in self.lanes() {

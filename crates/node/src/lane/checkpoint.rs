@@ -62,7 +62,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A checkpoint may forget everything that was over by this time, also keys with shares.
-    fn forgettable(&self) -> Hlc {
+    pub fn forgettable(&self) -> Hlc {
         self.settled().min(self.closed_everywhere())
     }
 

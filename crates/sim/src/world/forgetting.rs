@@ -61,13 +61,13 @@ impl<S: Session> World<S> {
                 let expired: u64 = expired.map(|status| status.expiring_keys).sum();
                 let all = deletes + expired;
                 waiting += all;
-                let is_settled = here.iter().all(|status| status.settled > stamped);
+                let is_forgettable = here.iter().all(|status| status.forgettable > stamped);
                 let made = self.checkpoints(node);
                 for (kind, count) in [(Kind::Delete, deletes), (Kind::Expired, expired)] {
                     if count == 0 {
                         since.remove(&(node, kind));
                     }
-                    if count == 0 || !is_settled {
+                    if count == 0 || !is_forgettable {
                         continue;
                     }
                     let (first, most) = since.entry((node, kind)).or_insert((made, all));
