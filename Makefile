@@ -66,6 +66,7 @@ BEFORE ?= 5ba56de5
 bench-before:
 	$(CARGO) build --release
 	test -d target/before || git clone -q --no-checkout . target/before
+	git -C target/before fetch -q origin
 	git -C target/before checkout -q $(BEFORE)
 	cd target/before && $(CARGO) build --release
 	python3 benches/redis.py --rounds 9 --tests SET GET --before target/before/target/release/turnbuckle --into docs/benchmarks.md

@@ -182,13 +182,14 @@ class Turnbuckle(Server):
 
     def settle(self):
         """All sites share the cores, so a checkpoint of any of them counts."""
+        scheme, trust = ("https", ssl.create_default_context(cafile=self.authority)) if self.authority else ("http", None)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            pages = [urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read() for admin in self.admins]
+            pages = [urllib.request.urlopen(f"{scheme}://127.0.0.1:{admin}/metrics", timeout=10, context=trust).read() for admin in self.admins]
             if not any(float(running) for page in pages for running in re.findall(rb"^turnbuckle_checkpoint_running\S* (\S+)$", page, re.M)):
                 return
             time.sleep(0.05)
-        raise SystemExit(f"{self.name}: a checkpoint takes longer than a minute")
+        raise SystemExit(f"{self.name}: after a minute, a checkpoint still runs")
 
 
 def version(binary):

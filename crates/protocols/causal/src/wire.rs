@@ -279,7 +279,8 @@ impl Reader {
             retimes,
             ..PutOptions::default()
         };
-        Ok(Change::new(value, Some(Box::new(options))))
+        let options = (options != PutOptions::default()).then(|| Box::new(options));
+        Ok(Change::new(value, options))
     }
 
     pub fn steps(&mut self) -> Result<Vec<Step>, BadFrame> {
