@@ -394,9 +394,8 @@ impl Protocol for Dacian {
         Some(self.group.status())
     }
 
-    /// A leader has applied its log from the beginning on, or from behind a full copy. Its followers may need it before it has everything else.
     fn is_sound_source(&self) -> bool {
-        self.group.role() == Role::Leader
+        self.group.is_sound_source()
     }
 
     fn completeness(&self) -> Completeness {

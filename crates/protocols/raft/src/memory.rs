@@ -34,7 +34,7 @@
 //! replicas in it. So a new leader has heard of the loss when it knows what its predecessors have committed.
 //!
 //! **Its rows are lost, too.** It serves as a replica whose rows are incomplete until it knows what it had promised, and has applied everything that was in its log then.
-use crate::group::{Group, id_of, replica_of};
+use crate::group::{Group, Role, id_of, replica_of};
 use crate::members::Electorate;
 use crate::message::{Answer, RaftMessage};
 use std::collections::BTreeMap;
@@ -117,6 +117,12 @@ impl Group {
             false if self.has_lost_for_good() => Completeness::Partial,
             false => Completeness::Whole,
         }
+    }
+
+    /// Whether a full copy of it has the effects of everything that it has applied, though its directory was lost. Its log begins at the first entry, or behind a full copy. Others take copies of
+    /// leaders, and if voters have lost their logs, also of a replica that does not vote.
+    pub fn is_sound_source(&self) -> bool {
+        self.role() == Role::Leader || self.knows_its_promises() && self.applied.index > 0
     }
 
     // ---- its promises -----------------------------------------------------------------------------------------

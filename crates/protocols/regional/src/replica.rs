@@ -456,9 +456,8 @@ impl Protocol for Nukv {
         self.ways_to_others(now)
     }
 
-    /// A leader has applied its log from the beginning on, or from behind a full copy. Its followers may need it before it has everything else.
     fn is_sound_source(&self) -> bool {
-        self.group.role() == Role::Leader
+        self.group.is_sound_source()
     }
 
     fn completeness(&self) -> Completeness {
