@@ -31,7 +31,7 @@ enum Kept {
     Other(Other),
 }
 
-/// Of what kind it is, and its floor, are told without a look at other memory: each write of a key with shares asks that of all its versions.
+/// Of what kind it is, its floor, and its size are told without a look at other memory: each write of a key with shares asks that of all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Other {
     /// That of the register or the share.
@@ -56,6 +56,8 @@ pub(crate) struct Brief {
     pub adds: bool,
     /// It has removed elements.
     pub removes: bool,
+    /// The bytes of its elements in memory.
+    bytes: u32,
 }
 
 /// What an `Arc` takes beside what it shares.
@@ -135,6 +137,7 @@ impl Content {
             counts: share.count.is_some(),
             adds: share.elements.added_len() > 0,
             removes: share.elements.has_removals(),
+            bytes: share.elements.heap_bytes() as u32,
         };
         Content(Kept::Other(Other {
             floor: share.floor,
@@ -348,7 +351,7 @@ impl Content {
                 size_of::<Register>(),
                 register.resets.as_deref().map_or(0, resets),
             ],
-            Some(OtherKind::Share(share, _)) => [size_of::<Share>() + ARC_BYTES, share.elements.heap_bytes()],
+            Some(OtherKind::Share(_, brief)) => [size_of::<Share>() + ARC_BYTES, brief.bytes as usize],
         }
     }
 }

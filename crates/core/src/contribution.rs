@@ -15,6 +15,7 @@ use crate::count::written;
 use crate::{BadFrame, Count, Hlc, Kind, ReplicaId, ReplicaSet, SeenCount, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
@@ -301,7 +302,8 @@ impl Contribution {
         self.number(HOW_MANY_ADDED) as usize
     }
 
-    fn entries(&self) -> usize {
+    /// How many entries there are: first of what was added, then of what was removed.
+    pub(crate) fn entries(&self) -> usize {
         self.added_len() + self.number(HOW_MANY_REMOVED) as usize
     }
 
@@ -329,6 +331,41 @@ impl Contribution {
         self.number(HEAD_BYTES + entry * END_BYTES)
     }
 
+    /// All entries from this one on, as they are kept.
+    pub(crate) fn raw_entries(&self, from: usize) -> impl Iterator<Item = &[u8]> {
+        let (ends, entries) = match self.0.is_empty() {
+            true => (&[][..], &[][..]),
+            false => self.0[HEAD_BYTES..].split_at(self.entries() * END_BYTES),
+        };
+        let mut begin = from.checked_sub(1).map_or(0, |before| self.end(before)) as usize;
+        let ends = ends.as_chunks().0;
+        ends[from.min(ends.len())..].iter().map(move |end| {
+            let end = u32::from_be_bytes(*end) as usize;
+            &entries[std::mem::replace(&mut begin, end)..end]
+        })
+    }
+
+    /// How many of the first entries are the same in another contribution, all of them of what was added.
+    pub(crate) fn common_added(&self, other: &Contribution) -> usize {
+        let parts = |of: &Contribution| {
+            let head = HEAD_BYTES + of.entries() * END_BYTES;
+            (HEAD_BYTES..head, head..of.0.len())
+        };
+        if self.0.is_empty() || other.0.is_empty() {
+            return 0;
+        }
+        let ((ends, entries), (other_ends, other_entries)) = (parts(self), parts(other));
+        let same_ends = common_bytes(&self.0[ends], &other.0[other_ends]) / END_BYTES;
+        let same_bytes = common_bytes(&self.0[entries], &other.0[other_entries]);
+        let most = same_ends.min(self.added_len()).min(other.added_len());
+        let (Ok(same) | Err(same)) = bisect(0..most, |entry| match self.end(entry) as usize <= same_bytes {
+            true => Ordering::Less,
+            false => Ordering::Greater,
+        });
+        same
+    }
+
+    /// An entry, as it is kept.
     fn entry(&self, entry: usize) -> &[u8] {
         let begin = entry.checked_sub(1).map_or(0, |before| self.end(before)) as usize;
         let entries = HEAD_BYTES + self.entries() * END_BYTES;
@@ -379,6 +416,33 @@ impl Contribution {
     /// The element of this name that was added.
     pub(crate) fn find(&self, name: Name<'_>) -> Option<Added<'_>> {
         self.position(name).ok().map(|entry| self.added_at(entry))
+    }
+
+    /// Which of two entries comes first, this one or one of another contribution: they are equal if they say something of the same. What was added comes first, and an entry that does not exist last.
+    pub(crate) fn compare(&self, entry: usize, other: &Contribution, of_other: usize) -> Ordering {
+        let part = |of: &Contribution, entry: usize| match entry {
+            _ if entry < of.added_len() => 0,
+            _ if entry < of.entries() => 1,
+            _ => 2,
+        };
+        let (mine, theirs) = (part(self, entry), part(other, of_other));
+        mine.cmp(&theirs).then_with(|| match mine {
+            0 => self.added_at(entry).name.cmp(&other.added_at(of_other).name),
+            1 => self
+                .removed_at(entry)
+                .place()
+                .cmp(&other.removed_at(of_other).place()),
+            _ => Ordering::Equal,
+        })
+    }
+
+    /// The number of the entry that says something of the same as an entry of another contribution, or that of the entry before which it would be.
+    pub(crate) fn place_of(&self, other: &Contribution, of_other: usize) -> Result<usize, usize> {
+        let among = match of_other < other.added_len() {
+            true => 0..self.added_len(),
+            false => self.added_len()..self.entries(),
+        };
+        bisect(among, |entry| self.compare(entry, other, of_other))
     }
 
     /// What was removed of an element that a replica has added.
@@ -432,6 +496,16 @@ impl fmt::Debug for Contribution {
     }
 }
 
+/// How many of the first bytes are the same in both.
+fn common_bytes(one: &[u8], other: &[u8]) -> usize {
+    const BLOCK: usize = 16;
+    let blocks = one.chunks_exact(BLOCK).zip(other.chunks_exact(BLOCK));
+    let same = blocks.take_while(|(one, other)| one == other).count();
+    let (one, other) = (&one[same * BLOCK..], &other[same * BLOCK..]);
+    let rest = one.iter().zip(other).take_while(|(one, other)| one == other);
+    same * BLOCK + rest.count()
+}
+
 /// Looks an entry up by bisection: its number, or that of the entry before which it would be.
 fn bisect(among: Range<usize>, compared: impl Fn(usize) -> Ordering) -> Result<usize, usize> {
     let (mut low, mut high) = (among.start, among.end);
@@ -455,7 +529,8 @@ fn bad(found: String) -> BadFrame {
 pub(crate) struct Builder {
     whole_bits: u8,
     added: u32,
-    ends: Vec<u32>,
+    /// Most hashes and sets are small.
+    ends: SmallVec<[u32; 16]>,
     entries: Vec<u8>,
     /// Those of the names and values that were added.
     bytes: usize,
@@ -465,7 +540,7 @@ impl Builder {
     /// Room for what a contribution has, and some more entries.
     pub fn like(contribution: &Contribution, more: usize) -> Builder {
         Builder {
-            ends: Vec::with_capacity(contribution.entries() + more),
+            ends: SmallVec::with_capacity(contribution.entries() + more),
             entries: Vec::with_capacity(contribution.0.len() + 64 * more),
             ..Builder::default()
         }
@@ -531,6 +606,28 @@ impl Builder {
         self.bytes += copied.len() - BESIDE_BYTES * entries.len();
     }
 
+    /// Adds entries of a contribution as they are. They are the next ones.
+    pub fn copy_entries(&mut self, of: &Contribution, entries: Range<usize>) {
+        if entries.is_empty() {
+            return;
+        }
+        let begin = entries.start.checked_sub(1).map_or(0, |before| of.end(before));
+        let end = of.end(entries.end - 1);
+        let head = HEAD_BYTES + of.entries() * END_BYTES;
+        let behind = self.entries.len() as u32;
+        let ends = entries.clone().map(|entry| of.end(entry) - begin + behind);
+        self.ends.extend(ends);
+        let copied = head + begin as usize..head + end as usize;
+        self.entries.extend_from_slice(&of.0[copied]);
+        let added = entries.start..entries.end.min(of.added_len());
+        self.added += added.len() as u32;
+        self.whole_bits |= match of.values_of() {
+            _ if added.is_empty() => 0,
+            Some(_) => of.0[0],
+            None => added.fold(0, |bits, entry| bits | of.added_at(entry).whole_bits()),
+        };
+    }
+
     /// How many entries were added.
     pub fn added_len(&self) -> usize {
         self.added as usize
@@ -563,7 +660,7 @@ impl Builder {
         bytes.push(self.whole_bits);
         bytes.extend_from_slice(&self.added.to_be_bytes());
         bytes.extend_from_slice(&(self.ends.len() as u32 - self.added).to_be_bytes());
-        for end in self.ends {
+        for end in &self.ends {
             bytes.extend_from_slice(&end.to_be_bytes());
         }
         bytes.extend_from_slice(&self.entries);

@@ -64,6 +64,8 @@ mod room;
 pub use room::Room;
 mod contribution;
 pub use contribution::Contribution;
+mod difference;
+pub use difference::{Base, Difference, Found};
 mod next_share;
 mod share;
 pub use share::{Resets, Share};

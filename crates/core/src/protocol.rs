@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    Applied, BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit, Now,
-    Parameter, Proof, Rank, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version,
+    Applied, BadFrame, Base, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit,
+    Now, Parameter, Proof, Rank, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version,
     VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
@@ -501,6 +501,8 @@ pub enum Write<M> {
         to: ReplicaSet,
         /// Key and version as they arrived from a peer, if they did, so that the driver need not encode them again.
         encoded: Option<Bytes>,
+        /// If it is a share that this replica has stamped: the share in whose place it comes. The driver may write down what has changed since.
+        base: Option<Base>,
     },
     /// The next entry of the durable stream to these replicas, which is not stored here.
     Hint {
@@ -665,6 +667,11 @@ impl<P: Protocol> Context<'_, P> {
     }
 
     fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: ReplicaSet) -> bool {
+        let adds = version.content.shared().is_some_and(|(_, brief)| brief.adds);
+        let base = match adds && version.id.replica == self.me.replica() {
+            true => Base::of(self.store.chain(key.as_ref()), version.id),
+            false => None,
+        };
         let wanted = self.store.put(&key, version.clone());
         if wanted {
             let arrived = self.parts.arrived.take_if(|(id, _)| *id == version.id);
@@ -674,6 +681,7 @@ impl<P: Protocol> Context<'_, P> {
                 version,
                 to,
                 encoded,
+                base,
             });
         }
         wanted

@@ -3,7 +3,10 @@ use crate::compute::{MAX_NUMBER_BYTES, decimal};
 use crate::contribution::Contribution;
 use crate::count::written;
 use crate::share::Resets;
-use crate::{BadFrame, Content, Count, Hlc, Micros, ReplicaId, ReplicaSet, SeenCount, Share, VersionId};
+use crate::{
+    BadFrame, Base, Content, Count, Difference, Hlc, Micros, ReplicaId, ReplicaSet, SeenCount, Share,
+    VersionId,
+};
 use bytes::Bytes;
 use rust_decimal::Decimal;
 
@@ -28,6 +31,12 @@ pub struct SharesRecord {
     /// What was stamped before this is over, in shares. 0: nothing because of that.
     #[prost(fixed64, tag = "6")]
     floor: u64,
+    /// When the share of the same replica was stamped from which the elements differ: a [`Difference`]. 0: they are whole.
+    #[prost(fixed64, tag = "7")]
+    since: u64,
+    /// The numbers of the entries of that share that are gone.
+    #[prost(uint32, repeated, tag = "8")]
+    gone: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
@@ -108,6 +117,48 @@ impl SharesRecord {
         })
     }
 
+    /// The same, with what has changed since an earlier share instead of all elements, if that is shorter and a reader can go by it.
+    pub fn since(content: &Content, id: VersionId, base: &Base) -> Option<SharesRecord> {
+        let mut record = SharesRecord::of(content, id)?;
+        if let Some(share) = content.share()
+            && let Some(difference) = Difference::since(base, &share.elements)
+        {
+            record.elements = difference.changed.encoded();
+            (record.since, record.gone) = (difference.base.0, difference.gone);
+        }
+        Some(record)
+    }
+
+    /// Takes the difference out, if the elements are one: then [`SharesRecord::content`] gives a share without elements. `id` is the version that says it.
+    ///
+    /// # Errors
+    /// If the elements are not encoded as a [`Contribution`] is, the base is not older, or the numbers of its entries come twice or in another order.
+    pub fn take_difference(&mut self, id: VersionId) -> Result<Option<Difference>, BadFrame> {
+        let base = Hlc(std::mem::take(&mut self.since));
+        if base == Hlc::ZERO {
+            return Ok(None);
+        }
+        if !self.is_share && self.count.is_none() {
+            return Err(bad(
+                "a difference to a share in a version of the register".to_string()
+            ));
+        }
+        if base >= id.at {
+            return Err(bad(format!(
+                "a difference to the share of {base} in version {id}"
+            )));
+        }
+        let gone = std::mem::take(&mut self.gone);
+        if !gone.is_sorted_by(|one, other| one < other) {
+            return Err(bad(
+                "entries that are gone in another order, or one of them twice".to_string(),
+            ));
+        }
+        let elements = std::mem::take(&mut self.elements);
+        let changed = Decoding(id).elements(elements)?;
+        Ok(Some(Difference { base, gone, changed }))
+    }
+
     /// Decodes what [`SharesRecord::encoded`] has encoded.
     ///
     /// # Errors
@@ -132,6 +183,11 @@ impl SharesRecord {
         let Some(record) = record else {
             return Ok(Content::register(value, until, base, Resets::default()));
         };
+        if record.since > 0 || !record.gone.is_empty() {
+            return Err(bad(
+                "a difference to another share, where a whole one has to be".to_string()
+            ));
+        }
         let from = Decoding(id);
         if !record.is_share && record.count.is_none() {
             return Ok(Content::register(value, until, base, from.resets(record)?));
@@ -223,11 +279,16 @@ impl Decoding {
         }
     }
 
-    fn share(&self, record: SharesRecord) -> Result<Share, BadFrame> {
-        let elements = Contribution::checked(record.elements, self.0)?.compact();
-        if elements.replicas().contains(self.0.replica) {
-            return Err(bad("a removal of what the same replica has added".to_string()));
+    fn elements(&self, bytes: Bytes) -> Result<Contribution, BadFrame> {
+        let elements = Contribution::checked(bytes, self.0)?;
+        match elements.replicas().contains(self.0.replica) {
+            true => Err(bad("a removal of what the same replica has added".to_string())),
+            false => Ok(elements),
         }
+    }
+
+    fn share(&self, record: SharesRecord) -> Result<Share, BadFrame> {
+        let elements = self.elements(record.elements)?.compact();
         Ok(Share {
             count: record.count.as_ref().map(|count| self.count(count)).transpose()?,
             elements,

@@ -383,7 +383,7 @@ pub(crate) struct Tally {
     value: Option<Bytes>,
     until: Option<Micros>,
     resets: Resets,
-    shares: Vec<(ReplicaId, Hlc, Arc<Share>)>,
+    shares: SmallVec<[(ReplicaId, Hlc, Arc<Share>); SITES]>,
 }
 
 impl Tally {

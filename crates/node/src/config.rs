@@ -229,6 +229,8 @@ pub struct Planted {
     pub counts_silent_sites: bool,
     /// A message to a channel is heard when it arrives, also before what its publisher had seen.
     pub messages_overtake: bool,
+    /// A share may be sent as a difference to one of an earlier life of its replica, and peers build on whatever share of the replica they have.
+    pub builds_on_any_share: bool,
     /// A checkpoint counts as finished before everything that is kept beside versions is written.
     pub meta_before_the_rest: bool,
 }
@@ -250,6 +252,7 @@ impl Planted {
             "marks_overtake" => &mut self.marks_overtake,
             "messages_overtake" => &mut self.messages_overtake,
             "counts_silent_sites" => &mut self.counts_silent_sites,
+            "builds_on_any_share" => &mut self.builds_on_any_share,
             "copy_merges" => &mut self.copy_merges,
             "positions_reused" => &mut self.positions_reused,
             "answers_early" => &mut self.answers_early,

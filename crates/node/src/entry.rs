@@ -2,7 +2,8 @@
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Meta, Micros, ReplicaSet, SharesRecord, Topology, Version, VersionId, VersionIdRecord,
+    BadFrame, Base, Chain, Difference, Found, Hlc, Key, Meta, Micros, ReplicaSet, SharesRecord, Topology,
+    Version, VersionId, VersionIdRecord,
 };
 use turnbuckle_replication::{check_time, replica_number};
 
@@ -44,7 +45,7 @@ struct EntryFrame {
     /// The version that wrote the value, if this one changed its expiry.
     #[prost(message, optional, tag = "7")]
     base: Option<VersionIdRecord>,
-    /// If it is a count, or has seen counts.
+    /// If it is a share, or has seen shares. A share may be a difference to an earlier one.
     #[prost(message, optional, tag = "8")]
     shares: Option<SharesRecord>,
 }
@@ -60,15 +61,63 @@ pub(crate) fn entry_words(entry: &Bytes) -> Option<String> {
     })
 }
 
-/// Encodes an entry into the memory of `arena`.
-pub(crate) fn encode_entry<M: Meta>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
-    encode_and_count(key, version, arena, &mut Written::default())
+/// An entry as it is decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decoded<M> {
+    pub key: Key,
+    /// If there is a difference: without the elements.
+    pub version: Version<M>,
+    /// How the elements of the share differ from those of an earlier one.
+    pub difference: Option<Difference>,
 }
 
-/// Encodes an entry into the memory of `arena`, and counts it.
+/// What has become of an entry that may be a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// It says all by itself.
+    Whole,
+    /// A newer share is there.
+    Passed,
+    /// What it builds on is not there.
+    Nothing,
+}
+
+impl<M: Meta> Decoded<M> {
+    /// Puts the difference onto what it builds on, in the chain of its key. With the planted bug `is_any`, onto the newest share of the replica.
+    pub fn make_whole(&mut self, chain: Option<&Chain<M>>, is_any: bool) -> Made {
+        let Some(difference) = &self.difference else {
+            return Made::Whole;
+        };
+        let id = self.version.id;
+        let mut shares = chain.into_iter().flat_map(Chain::shares);
+        let newest = shares.find(|share| is_any && share.id.replica == id.replica);
+        let newest = newest.and_then(|newest| newest.content.share());
+        let found = match newest.filter(|newest| difference.fits(newest)) {
+            Some(newest) => Found::Base(newest),
+            None => difference.find(id, chain),
+        };
+        match found {
+            Found::Newer => Made::Passed,
+            Found::Nothing => Made::Nothing,
+            Found::Base(base) => {
+                self.version.content = difference.onto(base, &self.version.content);
+                self.difference = None;
+                Made::Whole
+            }
+        }
+    }
+}
+
+/// Encodes an entry into the memory of `arena`, with all that it says.
+pub(crate) fn encode_entry<M: Meta>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
+    encode_and_count(key, version, None, arena, &mut Written::default())
+}
+
+/// Encodes an entry into the memory of `arena`, and counts it. If there is a base, a share may become a difference to it.
 pub(crate) fn encode_and_count<M: Meta>(
     key: &Key,
     version: &Version<M>,
+    base: Option<&Base>,
     arena: &mut BytesMut,
     counted: &mut Written,
 ) -> Bytes {
@@ -88,7 +137,10 @@ pub(crate) fn encode_and_count<M: Meta>(
             .base()
             .filter(|_| version.content.share().is_none())
             .map(VersionIdRecord::from),
-        shares: SharesRecord::of(&version.content, version.id),
+        shares: match base {
+            Some(base) => SharesRecord::since(&version.content, version.id, base),
+            None => SharesRecord::of(&version.content, version.id),
+        },
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()
@@ -105,11 +157,9 @@ pub(crate) fn newest<M: Meta>(version: &Version<M>) -> Hlc {
 /// # Errors
 /// If it does not decode, names a site that the cluster does not have, changes the expiry of a version that is not older, or says of shares what cannot
 /// be ([`SharesRecord::content`]).
-pub(crate) fn decode_entry<M: Meta>(
-    bytes: Bytes,
-    topology: &Topology,
-) -> Result<(Key, Version<M>), BadFrame> {
-    let frame = EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
+pub(crate) fn decode_entry<M: Meta>(bytes: Bytes, topology: &Topology) -> Result<Decoded<M>, BadFrame> {
+    let mut frame =
+        EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
     let id = VersionId {
         at: check_time(frame.at)?,
         replica: replica_number(frame.replica)?,
@@ -118,11 +168,41 @@ pub(crate) fn decode_entry<M: Meta>(
     let base = frame.base.map(VersionIdRecord::id).transpose()?;
     base.map_or(Ok(()), |base| base.check_base_of(id))?;
     let until = frame.until.map(Micros);
+    let shares = frame.shares.as_mut();
+    let difference = shares
+        .map(|shares| shares.take_difference(id))
+        .transpose()?
+        .flatten();
     let content = SharesRecord::content(frame.shares, id, frame.value, until, base)?;
     let replicas = [id].into_iter().chain(base).map(|id| id.replica);
-    let replicas = replicas.collect::<ReplicaSet>().union(content.replicas());
+    let mut replicas = replicas.collect::<ReplicaSet>().union(content.replicas());
+    if let Some(difference) = &difference {
+        replicas = replicas.union(difference.replicas());
+    }
     topology.check_replicas(meta.replicas().union(replicas))?;
     let version = Version { id, content, meta };
     version.check()?;
-    Ok((Key(frame.key), version))
+    Ok(Decoded {
+        key: Key(frame.key),
+        version,
+        difference,
+    })
+}
+
+/// Decodes an entry that says all by itself.
+///
+/// # Errors
+/// As [`decode_entry`], and if it is a difference.
+pub(crate) fn decode_whole<M: Meta>(
+    bytes: Bytes,
+    topology: &Topology,
+) -> Result<(Key, Version<M>), BadFrame> {
+    let decoded = decode_entry(bytes, topology)?;
+    match decoded.difference {
+        None => Ok((decoded.key, decoded.version)),
+        Some(_) => Err(BadFrame::new(
+            "a version with all that it says",
+            "a difference to an earlier one".to_string(),
+        )),
+    }
 }

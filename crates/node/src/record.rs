@@ -1,10 +1,10 @@
 //! The records of the commit log: one record is one batch of one lane.
-use crate::entry::{Written, decode_entry, encode_and_count, encode_entry};
+use crate::entry::{Decoded, Written, decode_entry, encode_and_count, encode_entry};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Meta, Rank, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId,
-    VersionIdRecord, Write,
+    BadFrame, Hlc, Key, Meta, Rank, ReplicaId, ReplicaSet, ServerId, Topology, VersionId, VersionIdRecord,
+    Write,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
@@ -155,10 +155,7 @@ pub(crate) struct CheckpointMeta {
 
 /// A write of a record, as it is replayed.
 pub(crate) enum Replayed<M> {
-    Put {
-        key: Key,
-        version: Version<M>,
-    },
+    Put(Decoded<M>),
     /// A version that is streamed but not stored here.
     Hint,
     Drop {
@@ -217,8 +214,13 @@ impl Record {
 
 impl WriteRecord {
     /// A write as it is logged. A version is encoded into `arena`, many of them into one piece of memory, and is counted in `counted`. If a
-    /// version came encoded from a peer, neither happens.
-    pub fn new<M: Meta>(write: &Write<M>, arena: &mut BytesMut, counted: &mut Written) -> WriteRecord {
+    /// version came encoded from a peer, neither happens. A share is written as a difference to its base only if the base was stamped after `life`, when this life of the replica began.
+    pub fn new<M: Meta>(
+        write: &Write<M>,
+        life: Hlc,
+        arena: &mut BytesMut,
+        counted: &mut Written,
+    ) -> WriteRecord {
         let mut record = WriteRecord::default();
         match write {
             Write::Put {
@@ -226,10 +228,12 @@ impl WriteRecord {
                 version,
                 to,
                 encoded,
+                base,
             } => {
+                let base = base.as_ref().filter(|base| base.at > life);
                 record.entry = encoded
                     .clone()
-                    .or_else(|| Some(encode_and_count(key, version, arena, counted)));
+                    .or_else(|| Some(encode_and_count(key, version, base, arena, counted)));
                 record.set_to(*to);
             }
             Write::Hint { key, version, to } => {
@@ -263,10 +267,10 @@ impl WriteRecord {
     /// Decodes the write. It is an error if it names a site that the cluster does not have.
     pub fn replay<M: Meta>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
         if let Some(entry) = self.entry {
-            let (key, version) = decode_entry(entry, topology)?;
+            let decoded = decode_entry(entry, topology)?;
             return Ok(match self.is_hint {
                 true => Replayed::Hint,
-                false => Replayed::Put { key, version },
+                false => Replayed::Put(decoded),
             });
         }
         if let Some(drop) = self.drop {
@@ -353,7 +357,7 @@ mod tests {
                 key: Key::from("k"),
                 rank,
             };
-            let record = WriteRecord::new(&write, &mut BytesMut::new(), &mut Written::default());
+            let record = WriteRecord::new(&write, Hlc::ZERO, &mut BytesMut::new(), &mut Written::default());
             let record = WriteRecord::decode(Bytes::from(record.encode_to_vec())).expect("it was encoded");
             match record.replay::<()>(&topology) {
                 Ok(Replayed::Drop { key, rank: replayed }) => {

@@ -180,6 +180,11 @@ impl<E, M> Incoming<E, M> {
         self.streams.get(&replica)?.pending.front()
     }
 
+    /// The same, to be looked at once and for all before it is handled.
+    pub fn front_mut(&mut self, replica: ReplicaId) -> Option<&mut Item<E, M>> {
+        self.streams.get_mut(&replica)?.pending.front_mut()
+    }
+
     /// The entries among the next items of a peer.
     pub fn next_entries(&self, replica: ReplicaId, items: usize) -> impl DoubleEndedIterator<Item = &E> {
         let stream = self.streams.get(&replica);

@@ -67,6 +67,10 @@ impl<E, M> Pending<E, M> {
         self.items.front().map(|(item, _)| item)
     }
 
+    pub fn front_mut(&mut self) -> Option<&mut Item<E, M>> {
+        self.items.front_mut().map(|(item, _)| item)
+    }
+
     /// The entries among the next items.
     pub fn next_entries(&self, items: usize) -> impl DoubleEndedIterator<Item = &E> {
         let next = self.items.range(..items.min(self.items.len()));

@@ -248,12 +248,12 @@ fn older_cost_bytes<M>(older: usize) -> u64 {
 
 /// Inserts a version, and returns by how many bytes the chain's cost grows. Only the difference: the chain is not walked. `None`: it was there already.
 pub(crate) fn insert_and_count<M: Meta>(chain: &mut Chain<M>, version: Version<M>) -> Option<u64> {
-    let (older, newest, newest_cost) = (
-        chain.len() - 1,
-        chain.newest().rank(),
-        version_cost_bytes(chain.newest()),
-    );
-    let cost = version_cost_bytes(&version);
+    let (older, cost) = (chain.len() - 1, version_cost_bytes(&version));
+    let list = older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older);
+    if !version.content.is_share() && !chain.has_shares() {
+        return chain.insert(version).then_some(cost + list);
+    }
+    let (newest, newest_cost) = (chain.newest().rank(), version_cost_bytes(chain.newest()));
     if !chain.insert(version) {
         return None;
     }
@@ -262,8 +262,7 @@ pub(crate) fn insert_and_count<M: Meta>(chain: &mut Chain<M>, version: Version<M
         true => newest_cost,
         false => cost,
     };
-    let wraps = version_cost_bytes(chain.newest()) - before;
-    Some(cost + wraps + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older))
+    Some(cost + list + version_cost_bytes(chain.newest()) - before)
 }
 
 /// Removes a version, and returns by how many bytes the chain's cost shrinks and grows. `None`, and nothing changes, if it is not there or is the only one.

@@ -120,6 +120,11 @@ const PLANTED: &[Planted] = &[
         "a client that waits for sites counts those that have refused its question",
     ),
     planted(
+        "builds_on_any_share",
+        &["eventual"],
+        "a difference between two shares of a hash or set is put onto whatever share is there",
+    ),
+    planted(
         "messages_overtake",
         &["causalspartanx", "cops", "gentlerain"],
         "a message to a channel is heard when it arrives, before what its publisher had written",

@@ -120,7 +120,7 @@ impl<P: Protocol> Lane<P> {
             let bytes = entry.len();
             let received = &self.env.shared().copy_bytes_received;
             received.fetch_add(bytes as u64, Ordering::Relaxed);
-            let (key, version) = entry::decode_entry(entry, self.env.topology())?;
+            let (key, version) = entry::decode_whole(entry, self.env.topology())?;
             not_beyond(horizon, entry::newest(&version))?;
             staged.extend(self.rows.arriving.take(key, version, bytes)?);
         }

@@ -1,8 +1,8 @@
 //! What peers send of their streams, and versions that they restore: handled in order, as far as the keys are in memory.
 use super::Lane;
-use crate::entry;
+use crate::entry::{self, Decoded, Made};
 use bytes::Bytes;
-use turnbuckle_core::{BadFrame, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Topology, Version, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Input, Key, Meta, Now, Protocol, ReplicaId, Topology, Versions, Wire};
 use turnbuckle_replication::{EntriesFrame, Item, MarkFrame, PositionFrame, ReturnedFrame, cut_from_frames};
 
 /// The number of waiting entries of a stream whose keys are looked at, to read them from disk ahead of time.
@@ -10,26 +10,39 @@ const AHEAD: usize = 16;
 
 /// An entry of a stream that has arrived: a version with its key.
 pub(crate) struct Arrived<M> {
-    pub key: Key,
-    pub version: Version<M>,
+    decoded: Decoded<M>,
     /// Key and version as they arrived, for the log.
     encoded: Bytes,
+    /// A newer share of the peer is here: nobody needs this one.
+    is_passed: bool,
 }
 
 impl<M: Meta> Arrived<M> {
     /// Decodes an entry from a peer. `origin` must have stamped it: a stream carries its source's own versions, including those that the
-    /// source had lost and took back; versions that a peer restores are the receiver's own.
+    /// source had lost and took back.
     fn decode(encoded: Bytes, origin: ReplicaId, topology: &Topology) -> Result<Arrived<M>, BadFrame> {
-        let (key, version) = entry::decode_entry::<M>(encoded.clone(), topology)?;
-        match version.id.replica == origin {
+        let decoded = entry::decode_entry::<M>(encoded.clone(), topology)?;
+        match decoded.version.id.replica == origin {
             true => Ok(Arrived {
-                key,
-                version,
+                decoded,
                 encoded,
+                is_passed: false,
             }),
             false => Err(BadFrame::new(
                 "versions of the site that stamped the stream",
-                version.id.to_string(),
+                decoded.version.id.to_string(),
+            )),
+        }
+    }
+
+    /// Decodes a version that a peer restores: it is the receiver's own, and whole.
+    fn restored(encoded: Bytes, me: ReplicaId, topology: &Topology) -> Result<Arrived<M>, BadFrame> {
+        let arrived = Arrived::decode(encoded, me, topology)?;
+        match arrived.decoded.difference {
+            None => Ok(arrived),
+            Some(_) => Err(BadFrame::new(
+                "restored versions with all that they say",
+                "a difference to an earlier one".to_string(),
             )),
         }
     }
@@ -73,7 +86,7 @@ impl<P: Protocol> Lane<P> {
         let stream = self.incoming.stream_of(replica)?;
         for entry in frame.entries {
             let bytes = entry.len();
-            stream.arrive_returned(Arrived::decode(entry, self.id, topology)?, bytes)?;
+            stream.arrive_returned(Arrived::restored(entry, self.id, topology)?, bytes)?;
         }
         stream.arrive_named(frame.named)?;
         if frame.end {
@@ -145,7 +158,7 @@ impl<P: Protocol> Lane<P> {
             return false;
         };
         let newest = match item {
-            Item::Entry { entry, .. } | Item::Returned(entry) => entry::newest(&entry.version),
+            Item::Entry { entry, .. } | Item::Returned(entry) => entry::newest(&entry.decoded.version),
             Item::Mark(message) => message.newest(),
             Item::ReturnedEnd(returned) => {
                 let deletes = returned.cut.iter().map(|&(_, at)| at).max();
@@ -160,15 +173,19 @@ impl<P: Protocol> Lane<P> {
         let (Item::Entry { entry, .. } | Item::Returned(entry)) = item else {
             return true;
         };
+        let Decoded { key, version, .. } = &entry.decoded;
         // The copy that is being put in place covers the entry: see `placing`.
-        if matches!(item, Item::Entry { .. }) && entry.version.id.at <= waits_until {
+        if matches!(item, Item::Entry { .. }) && version.id.at <= waits_until {
             return false;
         }
-        if !self.is_cold(&entry.key) {
-            return true;
+        if !self.is_cold(key) {
+            return self.make_whole(replica);
         }
         let is_absent = |key: &&Key| !self.store.is_resident(key.as_ref());
-        let next = self.incoming.next_entries(replica, AHEAD).map(|entry| &entry.key);
+        let next = self
+            .incoming
+            .next_entries(replica, AHEAD)
+            .map(|entry| &entry.decoded.key);
         self.cold
             .want_first(next.filter(is_absent).collect::<Vec<_>>().into_iter());
         // It may wait behind an input that needs other keys, too. The keys of the oldest input come before those of streams, which would otherwise be asked for again and
@@ -176,6 +193,41 @@ impl<P: Protocol> Lane<P> {
         let oldest = self.cold.first_keys().to_vec();
         self.cold.want_first(oldest.iter().filter(is_absent));
         self.wake_worker();
+        false
+    }
+
+    /// Makes the next entry of a peer whole if it is a difference, or finds that it is not needed. If what it builds on is not here, rows were lost: then the peer is asked for a full copy, and its
+    /// stream waits for that. Returns whether the entry can be handled.
+    fn make_whole(&mut self, replica: ReplicaId) -> bool {
+        let covered = self.incoming.stream(replica).map(|stream| stream.covered());
+        let Some(Item::Entry { entry, .. }) = self.incoming.front_mut(replica) else {
+            return true;
+        };
+        let Arrived {
+            decoded, is_passed, ..
+        } = entry;
+        if decoded.difference.is_none() || Some(decoded.version.id.at) <= covered {
+            return true;
+        }
+        let is_any = self.env.shared().config.planted.builds_on_any_share;
+        match decoded.make_whole(self.store.chain(decoded.key.as_ref()), is_any) {
+            Made::Whole => return true,
+            Made::Passed => {
+                *is_passed = true;
+                return true;
+            }
+            Made::Nothing => {}
+        }
+        let arrives = self.incoming.copy().is_some_and(|copy| copy.from == replica);
+        if !arrives && !self.incoming.wants_copy(replica) && !self.waits_for_copy(replica) {
+            tracing::warn!(
+                keyspace = self.env.name(),
+                partition = self.me.partition,
+                peer = self.env.topology().replica_name(replica),
+                "the peer's next version builds on one that is not here: rows were lost. A full copy is asked for"
+            );
+            self.want_copy_of(replica);
+        }
         false
     }
 
@@ -190,23 +242,21 @@ impl<P: Protocol> Lane<P> {
         let from = self.me.peer(replica);
         match item {
             Item::Entry { entry, .. } => {
-                let Arrived {
-                    key,
-                    version,
-                    encoded,
-                } = entry;
+                let Decoded { key, version, .. } = entry.decoded;
                 // A covered entry was here before. It was superseded since, and may have been collected together with what superseded it.
-                if !self.is_dropped(&key, &version) && version.id.at > covered {
+                let is_needed = version.id.at > covered && !entry.is_passed;
+                if !self.is_dropped(&key, &version) && is_needed {
                     let input = Input::Replicated {
                         from,
                         key,
                         version,
-                        encoded,
+                        encoded: entry.encoded,
                     };
                     self.handle(now, input);
                 }
             }
-            Item::Returned(Arrived { key, version, .. }) => {
+            Item::Returned(arrived) => {
+                let Decoded { key, version, .. } = arrived.decoded;
                 let input = Input::Replicated {
                     from: self.me,
                     key,

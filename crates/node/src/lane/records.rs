@@ -24,6 +24,8 @@ pub(crate) struct Records {
     encoded: Vec<u8>,
     /// The versions that were stamped here in this life.
     written: Written,
+    /// What was stamped in this life is above this: see `difference.rs`.
+    life: Hlc,
 }
 
 /// A record of a batch, and what else its writes say.
@@ -41,7 +43,13 @@ impl Records {
             arena: BytesMut::with_capacity(ARENA_BYTES),
             encoded: Vec::new(),
             written: Written::default(),
+            life: Hlc::LATEST,
         }
+    }
+
+    /// A life begins: what is stamped from now on is above this.
+    pub fn begin_life(&mut self, above: Hlc) {
+        self.life = above;
     }
 
     /// The versions that were stamped here in this life.
@@ -52,7 +60,7 @@ impl Records {
     /// Encodes a write for the log. A version is counted if `me` stamped it: those of a full copy are not counted.
     fn encode<M: Meta>(&mut self, me: ReplicaId, write: &Write<M>) -> WriteRecord {
         let mut encoded = Written::default();
-        let record = WriteRecord::new(write, &mut self.arena, &mut encoded);
+        let record = WriteRecord::new(write, self.life, &mut self.arena, &mut encoded);
         if matches!(write, Write::Put { version, .. } if version.id.replica == me) {
             self.written.add(encoded);
         }

@@ -1,10 +1,11 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
 use super::Lane;
 use crate::{
+    entry::Made,
     error::ReplayError,
     record::{Record, Replayed},
 };
-use turnbuckle_core::{Journal, Now, Protocol, Replica, Replication, Versions};
+use turnbuckle_core::{Hlc, Journal, Now, Protocol, Replica, Replication, Versions};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_replication::{Entry, Incarnation};
 
@@ -46,10 +47,15 @@ impl<P: Protocol> Lane<P> {
                 continue;
             };
             match write {
-                Replayed::Put { key, version } => {
-                    self.store.load(&key)?;
-                    self.in_log.replay_bound(version.id.at);
-                    self.store.put(&key, version);
+                Replayed::Put(mut decoded) => {
+                    self.store.load(&decoded.key)?;
+                    self.in_log.replay_bound(decoded.version.id.at);
+                    let is_any = self.env.shared().config.planted.builds_on_any_share;
+                    let made = decoded.make_whole(self.store.chain(decoded.key.as_ref()), is_any);
+                    // Else the checkpoint has the effects of later records, or the row is lost and comes again from peers.
+                    if made == Made::Whole {
+                        self.store.put(&decoded.key, decoded.version);
+                    }
                 }
                 Replayed::Hint => {}
                 Replayed::Drop { key, rank } => {
@@ -110,6 +116,7 @@ impl<P: Protocol> Lane<P> {
             &recovered,
             seed,
         );
+        self.begin_differences();
         self.cover_what_was_here();
         if self.env.shared().config.validate {
             self.replica.validate_always();
@@ -130,9 +137,19 @@ impl<P: Protocol> Lane<P> {
         self.append_record(&record);
     }
 
+    /// Shares that were stamped up to now are no base of later ones: peers may have newer shares of this replica, which it has lost.
+    fn begin_differences(&mut self) {
+        let life = match self.env.shared().config.planted.builds_on_any_share {
+            true => Hlc::ZERO,
+            false => self.in_log.bound().max(self.replica.clock()),
+        };
+        self.records.begin_life(life);
+    }
+
     /// Writes an incarnation into the log in the middle of a life, and syncs it.
     pub(super) fn log_incarnation(&mut self, opened: Incarnation) -> Result<(), LogError> {
         self.moved = true;
+        self.begin_differences();
         self.append();
         self.append_incarnation(opened);
         self.env.shared().log().write()?;

@@ -13,6 +13,7 @@ use turnbuckle_sim::{
 /// The bugs of the nodes, which can be planted whatever the protocol is.
 const BUGS_OF_NODES: &[&str] = &[
     "answers_early",
+    "builds_on_any_share",
     "clock_goes_back",
     "collects_few_deletes",
     "copies_cleared_late",

@@ -12,7 +12,7 @@ use turnbuckle_core::Members;
 
 /// The version of the directory's format. Each change to what is found again in log or tables must change it. Otherwise an older directory would be
 /// taken for an empty one.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 
 /// What must be the same each time the directory is opened. It determines where keys are placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
