@@ -1,4 +1,4 @@
-use crate::replica::{Emitted, Parts};
+use crate::replica::{Arrived, Emitted, Parts};
 use crate::{
     Applied, BadFrame, Base, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit,
     Now, Parameter, Proof, Rank, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version,
@@ -674,8 +674,9 @@ impl<P: Protocol> Context<'_, P> {
         };
         let wanted = self.store.put(&key, version.clone());
         if wanted {
-            let arrived = self.parts.arrived.take_if(|(id, _)| *id == version.id);
-            let encoded = arrived.map(|(_, bytes)| bytes);
+            let is_same =
+                |arrived: &mut Arrived| arrived.id == version.id && arrived.floor == version.content.floor();
+            let encoded = self.parts.arrived.take_if(is_same).map(|arrived| arrived.encoded);
             self.parts.staged.push(Write::Put {
                 key,
                 version,

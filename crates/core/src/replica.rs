@@ -196,6 +196,13 @@ pub struct Batch<M> {
 /// The number of held outputs, newest first, that [`Replica::held_reply`] looks through.
 const LAST_HELD: usize = 1024;
 
+/// A version as it has arrived. If it gets a floor here, it is logged as it is then, and not as it has arrived.
+pub(crate) struct Arrived {
+    pub id: VersionId,
+    pub floor: Hlc,
+    pub encoded: Bytes,
+}
+
 /// Everything of a replica but its protocol: what a [`Context`] works on.
 pub(crate) struct Parts<P: Protocol> {
     pub clock: HybridClock,
@@ -210,8 +217,8 @@ pub(crate) struct Parts<P: Protocol> {
     pub takes_back: bool,
     /// Whether the node's disk has room for writes that may be refused.
     pub has_room: bool,
-    /// The version that is being handled, encoded as it arrived.
-    pub arrived: Option<(VersionId, Bytes)>,
+    /// The version that is being handled, if it has arrived from a peer.
+    pub arrived: Option<Arrived>,
     pub staged: Vec<Write<P::Meta>>,
     pub journal: Journal,
     /// Timers that fire when these keys are in memory.
@@ -359,7 +366,12 @@ impl<P: Protocol> Replica<P> {
                 version,
                 encoded,
             } => {
-                cx.parts.arrived = Some((version.id, encoded)).filter(|(_, encoded)| !encoded.is_empty());
+                let arrived = Arrived {
+                    id: version.id,
+                    floor: version.content.floor(),
+                    encoded,
+                };
+                cx.parts.arrived = Some(arrived).filter(|arrived| !arrived.encoded.is_empty());
                 protocol.on_replicated(&mut cx, from, key, version);
             }
             Input::Mark { from, message } => protocol.on_mark(&mut cx, from, message),
