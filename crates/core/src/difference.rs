@@ -95,15 +95,16 @@ impl Difference {
         }
         let changed = changed.done();
         let is_shorter = Self::BESIDE_BYTES + 3 * gone.len() + changed.heap_bytes() < next.heap_bytes();
-        (kept > 0 && is_shorter).then_some(Difference {
+        let is_sound = before.heap_bytes() + changed.heap_bytes() <= Self::MAX_BYTES;
+        (kept > 0 && is_shorter && is_sound).then_some(Difference {
             base: base.at,
             gone,
             changed,
         })
     }
 
-    /// No share has as many bytes: what a replica adds to a key is limited to 1 MiB ([`crate::Edit::MAX_BYTES`]), and it removes no more than others have added.
-    const MAX_BYTES: usize = 1 << 30;
+    /// A longer share is sent whole. What a replica adds to a key is limited to 1 MiB ([`crate::Edit::MAX_BYTES`]), and it removes no more than others have added.
+    const MAX_BYTES: usize = 64 << 20;
 
     /// About what an entry has beside the numbers of entries and the elements.
     const BESIDE_BYTES: usize = 12;

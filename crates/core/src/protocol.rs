@@ -501,6 +501,8 @@ pub enum Write<M> {
         to: ReplicaSet,
         /// Key and version as they arrived from a peer, if they did, so that the driver need not encode them again.
         encoded: Option<Bytes>,
+        /// The floor that the version has got here, if it has arrived without it. Zero: none.
+        floor: Hlc,
         /// If it is a share that this replica has stamped: the share in whose place it comes. The driver may write down what has changed since.
         base: Option<Base>,
     },
@@ -674,14 +676,19 @@ impl<P: Protocol> Context<'_, P> {
         };
         let wanted = self.store.put(&key, version.clone());
         if wanted {
-            let is_same =
-                |arrived: &mut Arrived| arrived.id == version.id && arrived.floor == version.content.floor();
-            let encoded = self.parts.arrived.take_if(is_same).map(|arrived| arrived.encoded);
+            let is_same = |arrived: &mut Arrived| arrived.id == version.id;
+            let arrived = self.parts.arrived.take_if(is_same);
+            let has_got = |arrived: &Arrived| arrived.floor < version.content.floor();
+            let floor = match arrived.as_ref().is_some_and(has_got) {
+                true => version.content.floor(),
+                false => Hlc::ZERO,
+            };
             self.parts.staged.push(Write::Put {
                 key,
                 version,
                 to,
-                encoded,
+                encoded: arrived.map(|arrived| arrived.encoded),
+                floor,
                 base,
             });
         }

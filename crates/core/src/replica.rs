@@ -196,7 +196,7 @@ pub struct Batch<M> {
 /// The number of held outputs, newest first, that [`Replica::held_reply`] looks through.
 const LAST_HELD: usize = 1024;
 
-/// A version as it has arrived. If it gets a floor here, it is logged as it is then, and not as it has arrived.
+/// A version as it has arrived. If it gets a floor here, that is logged beside it.
 pub(crate) struct Arrived {
     pub id: VersionId,
     pub floor: Hlc,

@@ -38,6 +38,8 @@ pub struct Node {
     engine: Arc<dyn Engine>,
     /// The log's position at which the last checkpoint began.
     checkpointed: AtomicU64,
+    /// What the log had left out then.
+    left_out_then: AtomicU64,
     opened: Micros,
     /// Whether a thread is maintaining the node.
     maintaining: AtomicBool,

@@ -76,6 +76,12 @@ pub(crate) struct WriteRecord {
     /// Whether the entry is streamed but not stored here.
     #[prost(bool, tag = "11")]
     is_hint: bool,
+    /// The bytes of the elements of a share in memory, if the entry is shorter: it is a difference. 0: it is not.
+    #[prost(uint64, tag = "12")]
+    share_bytes: u64,
+    /// The floor that a version has got here, if it has arrived without it. 0: none.
+    #[prost(fixed64, tag = "13")]
+    floor: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -90,6 +96,23 @@ impl WriteRecord {
     /// The replicas that the write is streamed to.
     pub fn to(&self) -> ReplicaSet {
         ReplicaSet(u128::from(self.to_high) << 64 | u128::from(self.to_low))
+    }
+
+    /// By how many bytes its version is longer in memory than here.
+    pub fn left_out(&self) -> u64 {
+        let entry = self.entry.as_ref().map_or(0, Bytes::len);
+        self.share_bytes.saturating_sub(entry as u64)
+    }
+
+    /// What the stream is sent of it.
+    pub fn stream_entry(&self, number: u64) -> Entry {
+        let bytes = self.entry.clone().unwrap_or_default();
+        Entry {
+            number,
+            to: self.to(),
+            weight: bytes.len() + self.left_out() as usize,
+            bytes,
+        }
     }
 
     fn set_to(&mut self, to: ReplicaSet) {
@@ -155,7 +178,11 @@ pub(crate) struct CheckpointMeta {
 
 /// A write of a record, as it is replayed.
 pub(crate) enum Replayed<M> {
-    Put(Decoded<M>),
+    Put {
+        decoded: Decoded<M>,
+        /// The floor that it has got here. Zero: none.
+        floor: Hlc,
+    },
     /// A version that is streamed but not stored here.
     Hint,
     Drop {
@@ -194,11 +221,7 @@ impl Record {
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         let streamed = self.writes.iter().filter(|write| !write.to().is_empty());
         let numbered = streamed.zip(self.first_position..);
-        numbered.map(|(write, number)| Entry {
-            number,
-            to: write.to(),
-            bytes: write.entry.clone().unwrap_or_default(),
-        })
+        numbered.map(|(write, number)| write.stream_entry(number))
     }
 
     pub fn parse(bytes: Bytes) -> Result<Record, BadFrame> {
@@ -228,12 +251,19 @@ impl WriteRecord {
                 version,
                 to,
                 encoded,
+                floor,
                 base,
             } => {
                 let base = base.as_ref().filter(|base| base.at > life);
                 record.entry = encoded
                     .clone()
                     .or_else(|| Some(encode_and_count(key, version, base, arena, counted)));
+                let [_, share_bytes] = version.content.heap_bytes();
+                let entry_bytes = record.entry.as_ref().map_or(0, Bytes::len);
+                if version.content.is_share() && share_bytes > entry_bytes {
+                    record.share_bytes = share_bytes as u64;
+                }
+                record.floor = floor.0;
                 record.set_to(*to);
             }
             Write::Hint { key, version, to } => {
@@ -270,7 +300,10 @@ impl WriteRecord {
             let decoded = decode_entry(entry, topology)?;
             return Ok(match self.is_hint {
                 true => Replayed::Hint,
-                false => Replayed::Put(decoded),
+                false => Replayed::Put {
+                    decoded,
+                    floor: check_time(self.floor)?,
+                },
             });
         }
         if let Some(drop) = self.drop {
@@ -342,6 +375,7 @@ impl CheckpointMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnbuckle_core::Version;
 
     /// A transaction may give one name to a share and a version of the register.
     #[test]
@@ -366,5 +400,35 @@ mod tests {
                 _ => panic!("another write"),
             }
         }
+    }
+
+    /// A version from a peer is logged as it has arrived. A floor that it has got here is beside it.
+    #[test]
+    fn a_floor_is_logged_beside_what_has_arrived() {
+        let topology = Topology::new(["a", "b", "c"], 1, 1);
+        let version = Version::<()> {
+            id: VersionId {
+                at: Hlc(90),
+                replica: ReplicaId(1),
+            },
+            content: Bytes::from_static(b"5").into(),
+            meta: (),
+        };
+        let key = Key::from("n");
+        let mut arena = BytesMut::new();
+        let write = Write::Put {
+            encoded: Some(encode_entry(&key, &version, &mut arena)),
+            version: version.clone().with_floor(Hlc(41)),
+            key,
+            to: ReplicaSet::default(),
+            floor: Hlc(41),
+            base: None,
+        };
+        let record = WriteRecord::new(&write, Hlc::ZERO, &mut arena, &mut Written::default());
+        let record = WriteRecord::decode(Bytes::from(record.encode_to_vec())).expect("it was encoded");
+        let Ok(Replayed::Put { decoded, floor }) = record.replay::<()>(&topology) else {
+            panic!("another write");
+        };
+        assert_eq!((decoded.version, floor), (version, Hlc(41)));
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     free_bytes: AtomicU64,
     /// Whether the last checkpoint has left deletes that no replica needs any more.
     pub deletes_left: AtomicBool,
+    /// By how many bytes the shares of which only differences were logged are longer than these.
+    pub left_out_bytes: AtomicU64,
     /// The number of full copies that were put in place.
     pub copies_placed: AtomicU64,
     /// The rows of full copies that have arrived, in bytes.
@@ -165,6 +167,7 @@ impl Shared {
             engine_failure: Mutex::default(),
             free_bytes: AtomicU64::new(u64::MAX),
             deletes_left: AtomicBool::new(false),
+            left_out_bytes: AtomicU64::new(0),
             copies_placed: AtomicU64::new(0),
             copy_bytes_received: AtomicU64::new(0),
             partitions_repaired: AtomicU64::new(0),

@@ -102,6 +102,8 @@ pub struct Entry {
     pub to: ReplicaSet,
     /// The entry, encoded.
     pub bytes: Bytes,
+    /// The bytes that it takes at its receiver. A difference to an earlier version becomes a whole one there. Frames and windows are limited by this.
+    pub weight: usize,
 }
 
 impl Outgoing {

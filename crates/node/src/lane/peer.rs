@@ -123,6 +123,7 @@ impl<P: Protocol> Lane<P> {
                 last,
                 entries,
                 numbers,
+                weight: _,
             } => Some(StreamBody::Entries(EntriesFrame {
                 incarnation,
                 previous,

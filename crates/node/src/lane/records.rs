@@ -6,6 +6,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use prost::Message;
+use std::sync::atomic::Ordering;
 use turnbuckle_core::{Hlc, Meta, Protocol, ReplicaId, ServerId, Write};
 use turnbuckle_log::Log;
 use turnbuckle_replication::{Entry, ReceivedRecord, StreamPosition};
@@ -109,26 +110,25 @@ impl<P: Protocol> Lane<P> {
         let received = received.map(|&(replica, position)| ReceivedRecord::new(replica, position));
         record.received = received.collect();
         record.writes.reserve(writes.len());
-        let (mut entries, mut bound) = (Vec::new(), None);
+        let (mut entries, mut bound, mut left_out) = (Vec::new(), None, 0);
         for write in writes {
             let written = self.records.encode(self.id, write);
             match write {
                 Write::Put { to, .. } | Write::Hint { to, .. } if !to.is_empty() => {
-                    let bytes = written.entry.clone().expect("what is streamed has an entry");
-                    let number = self.outgoing.assign();
-                    entries.push(Entry {
-                        number,
-                        to: *to,
-                        bytes,
-                    });
+                    entries.push(written.stream_entry(self.outgoing.assign()));
                 }
                 Write::Bound(higher) => bound = Some(*higher),
                 Write::Put { .. } | Write::Hint { .. } | Write::Drop { .. } | Write::Named { .. } => {}
                 Write::Append { .. } | Write::Truncate(_) | Write::Purge(_) => {}
             }
             self.beside.logged(write);
+            left_out += written.left_out();
             record.writes.push(written);
         }
+        self.env
+            .shared()
+            .left_out_bytes
+            .fetch_add(left_out, Ordering::Relaxed);
         Recorded {
             record,
             entries,

@@ -7,7 +7,7 @@ use crate::{
 };
 use turnbuckle_core::{Hlc, Journal, Now, Protocol, Replica, Replication, Versions};
 use turnbuckle_log::{LogError, Position};
-use turnbuckle_replication::{Entry, Incarnation};
+use turnbuckle_replication::Incarnation;
 
 impl<P: Protocol> Lane<P> {
     /// Makes the lane skip the log's records: it has not served yet, or its records were set aside and are replayed from there.
@@ -42,19 +42,19 @@ impl<P: Protocol> Lane<P> {
         }
         self.incoming.hold(record.held.iter().map(|held| held.parts()));
         for write in record.writes {
-            let (entry, to) = (write.entry.clone(), write.to());
+            let streamed = (!write.to().is_empty()).then(|| write.stream_entry(number));
             let Some(write) = self.beside.replay(write.replay::<P::Meta>(self.env.topology())?) else {
                 continue;
             };
             match write {
-                Replayed::Put(mut decoded) => {
+                Replayed::Put { mut decoded, floor } => {
                     self.store.load(&decoded.key)?;
                     self.in_log.replay_bound(decoded.version.id.at);
                     let is_any = self.env.shared().config.planted.builds_on_any_share;
                     let made = decoded.make_whole(self.store.chain(decoded.key.as_ref()), is_any);
                     // Else the checkpoint has the effects of later records, or the row is lost and comes again from peers.
                     if made == Made::Whole {
-                        self.store.put(&decoded.key, decoded.version);
+                        self.store.put(&decoded.key, decoded.version.under_floor(floor));
                     }
                 }
                 Replayed::Hint => {}
@@ -68,10 +68,8 @@ impl<P: Protocol> Lane<P> {
                 | Replayed::Truncate(_)
                 | Replayed::Purge(_) => unreachable!("they are kept beside versions"),
             }
-            if let Some(bytes) = entry
-                && !to.is_empty()
-            {
-                self.outgoing.replay(Entry { number, to, bytes }, from)?;
+            if let Some(entry) = streamed {
+                self.outgoing.replay(entry, from)?;
                 number += 1;
             }
         }

@@ -225,6 +225,7 @@ impl NodeBuilder {
             keyspaces: self.keyspaces,
             engine: self.engine,
             checkpointed: AtomicU64::new(from.0),
+            left_out_then: AtomicU64::new(0),
             opened: now.monotonic,
             maintaining: AtomicBool::new(false),
             checkpoints: Mutex::default(),

@@ -114,9 +114,11 @@ impl Node {
 
     async fn checkpoint_all(&self, steps: &Steps) -> Result<(), WorkError> {
         let covered = self.shared.log().end();
+        let left_out = self.shared.left_out_bytes.load(Ordering::Relaxed);
         self.shared.deletes_left.store(false, Ordering::Relaxed);
         self.checkpoint_lanes(false, steps).await?;
         self.checkpointed.store(covered.0, Ordering::Release);
+        self.left_out_then.store(left_out, Ordering::Release);
         self.purge(covered)
     }
 
@@ -202,9 +204,12 @@ impl Node {
         }
     }
 
-    /// How much was written to the log since the last checkpoint began, in bytes.
+    /// How much was written to the log since the last checkpoint began, in bytes. A share of which only a difference was logged counts for a quarter of what it takes in memory: after a restart, all shares since the
+    /// last checkpoint are in memory.
     fn logged_since_checkpoint(&self) -> u64 {
-        self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire)
+        let left_out = self.shared.left_out_bytes.load(Ordering::Relaxed);
+        let left_out = left_out.saturating_sub(self.left_out_then.load(Ordering::Acquire));
+        self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire) + left_out / 4
     }
 
     /// Whether more than a quarter of the memory limit holds versions that no checkpoint has yet.

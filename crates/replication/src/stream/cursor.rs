@@ -85,6 +85,8 @@ pub enum Step {
         entries: Vec<Bytes>,
         /// The entries' numbers, if some are skipped.
         numbers: Vec<u64>,
+        /// The bytes that the entries take at the receiver.
+        weight: usize,
     },
     /// A mark.
     Mark {
@@ -145,10 +147,16 @@ impl Cursor {
 
     /// Notes that a frame is sent.
     pub(super) fn sent(&mut self, frame: &Step) {
-        let Step::Entries { last, entries, .. } = frame else {
+        let Step::Entries {
+            last,
+            entries,
+            weight,
+            ..
+        } = frame
+        else {
             return;
         };
-        let bytes = entries.iter().map(|entry| entry.len() + 16).sum();
+        let bytes = weight + 16 * entries.len();
         self.in_flight.push_back((*last, bytes));
         self.in_flight_bytes += bytes;
         self.state = CursorState::Streaming { sent: *last };
@@ -172,7 +180,7 @@ pub(super) fn gather<'a>(
         assert_eq!(entry.number, last + 1, "stream entries are sent without gaps");
         last = entry.number;
         if entry.to.contains(replica) {
-            bytes += entry.bytes.len();
+            bytes += entry.weight.max(entry.bytes.len());
             gathered.push(entry.bytes.clone());
             numbers.push(entry.number);
         }
@@ -189,5 +197,6 @@ pub(super) fn gather<'a>(
         last,
         entries: gathered,
         numbers,
+        weight: bytes,
     }
 }

@@ -12,6 +12,7 @@ fn entry(number: u64, to: &[ReplicaId]) -> Entry {
         number,
         to,
         bytes: Bytes::from(vec![b'x'; 10]),
+        weight: 10,
     }
 }
 
@@ -167,6 +168,33 @@ fn a_frame_never_spans_two_incarnations() {
             ..
         }
     ));
+}
+
+/// A difference of a few bytes becomes a whole share at the receiver, which has to keep as many as are sent at once.
+#[test]
+fn an_entry_counts_in_frames_and_windows_as_what_it_becomes() {
+    let limits = StreamLimits {
+        window_bytes: 5_000,
+        frame_bytes: 2_000,
+        ..StreamLimits::default()
+    };
+    let mut stream = Outgoing::new(limits, [B].into_iter());
+    stream.begin(1, Hlc(5));
+    for _ in 0..100 {
+        let number = stream.assign();
+        let heavy = Entry {
+            weight: 1_000,
+            ..entry(number, &[B])
+        };
+        stream.make_ready(Micros(number), vec![heavy]);
+    }
+    stream.resume(B, at(1, 0), false);
+    let mut sent = Vec::new();
+    while let Step::Entries { entries, .. } = stream.step(B) {
+        sent.push(entries.len());
+    }
+    assert!(sent.iter().all(|&entries| entries == 2), "{sent:?}");
+    assert!((2..=4).contains(&sent.len()), "{sent:?}");
 }
 
 #[test]
