@@ -37,6 +37,9 @@
 //! A full copy, and what a peer is sent back that it has lost, may come beneath a version that has no floor at the receiver. So what is over gets the floor itself there ([`Version::under_floor`]): it is then over
 //! wherever it arrives.
 //!
+//! A checkpoint forgets a key in memory before the row is removed from the disk. What is written in between names nothing. If the process ends then, the row is there after the restart. So the log says of a version that it was the
+//! first of its key, and a replay removes what the row still has.
+//!
 //! Keys without shares need none of this: their newest version hides all older ones, also those that another site has forgotten.
 use crate::{Chain, Hlc, Meta, Shown, Version, VersionId};
 

@@ -94,6 +94,8 @@ pub use waiting::Ready;
 mod vector;
 pub use vector::Vector;
 mod version;
-pub use version::{Chain, Label, Meta, Rank, Version, VersionId, VersionIdRecord, VersionRecord, Versions};
+pub use version::{
+    Chain, Label, Meta, Placed, Rank, Version, VersionId, VersionIdRecord, VersionRecord, Versions,
+};
 mod vitals;
 pub use vitals::Vitals;

@@ -1,8 +1,8 @@
 use crate::replica::{Arrived, Emitted, Parts};
 use crate::{
     Applied, BadFrame, Base, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Meta, Metric, Micros, Misfit,
-    Now, Parameter, Proof, Rank, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology, Version,
-    VersionId, Versions, Vitals, Wire,
+    Now, Parameter, Placed, Proof, Rank, Receipt, ReplicaId, ReplicaSet, Route, ServerId, SiteId, Topology,
+    Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -503,6 +503,8 @@ pub enum Write<M> {
         encoded: Option<Bytes>,
         /// The floor that the version has got here, if it has arrived without it. Zero: none.
         floor: Hlc,
+        /// Whether the key had no version before: if a row of it is still on the disk, that row was forgotten.
+        is_first: bool,
         /// If it is a share that this replica has stamped: the share in whose place it comes. The driver may write down what has changed since.
         base: Option<Base>,
     },
@@ -674,8 +676,8 @@ impl<P: Protocol> Context<'_, P> {
             true => Base::of(self.store.chain(key.as_ref()), version.id),
             false => None,
         };
-        let wanted = self.store.put(&key, version.clone());
-        if wanted {
+        let placed = self.store.put(&key, version.clone());
+        if placed.is_wanted() {
             let is_same = |arrived: &mut Arrived| arrived.id == version.id;
             let arrived = self.parts.arrived.take_if(is_same);
             let has_got = |arrived: &Arrived| arrived.floor < version.content.floor();
@@ -689,10 +691,11 @@ impl<P: Protocol> Context<'_, P> {
                 to,
                 encoded: arrived.map(|arrived| arrived.encoded),
                 floor,
+                is_first: placed == Placed::First,
                 base,
             });
         }
-        wanted
+        placed.is_wanted()
     }
 
     /// If a key's chain has grown long, drops the versions that are older than its newest `covered` version. So chains of hot keys need not wait for

@@ -646,6 +646,24 @@ impl<M: Meta> Chain<M> {
     }
 }
 
+/// What has become of a version that was to be added to its key's chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// It is there. The key had no version.
+    First,
+    /// It is there, beside others or in their place.
+    Added,
+    /// Nothing has changed.
+    Unwanted,
+}
+
+impl Placed {
+    /// Whether it is there now, and was not before.
+    pub fn is_wanted(self) -> bool {
+        self != Placed::Unwanted
+    }
+}
+
 /// What a replica sees of its partition's store: the chains of the keys that its driver has made resident.
 ///
 /// The driver brings the keys that an input names into memory before it hands the input over
@@ -657,9 +675,9 @@ pub trait Versions<M>: Send {
     /// If the key is not resident: the handler asked for a key that its input does not name.
     fn chain(&self, key: &[u8]) -> Option<&Chain<M>>;
 
-    /// Adds a version to the key's chain. Returns false, and changes nothing, if it was there already or, in a store without history, if a newer one
+    /// Adds a version to the key's chain. It is not wanted, and changes nothing, if it was there already or, in a store without history, if a newer one
     /// is there.
-    fn put(&mut self, key: &Key, version: Version<M>) -> bool;
+    fn put(&mut self, key: &Key, version: Version<M>) -> Placed;
 
     /// Drops what is older than the chain's newest covered version, if the chain is long.
     fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);

@@ -82,6 +82,9 @@ pub(crate) struct WriteRecord {
     /// The floor that a version has got here, if it has arrived without it. 0: none.
     #[prost(fixed64, tag = "13")]
     floor: u64,
+    /// Whether the key had no version before.
+    #[prost(bool, tag = "14")]
+    is_first: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -182,6 +185,8 @@ pub(crate) enum Replayed<M> {
         decoded: Decoded<M>,
         /// The floor that it has got here. Zero: none.
         floor: Hlc,
+        /// Whether the key had no version before.
+        is_first: bool,
     },
     /// A version that is streamed but not stored here.
     Hint,
@@ -252,6 +257,7 @@ impl WriteRecord {
                 to,
                 encoded,
                 floor,
+                is_first,
                 base,
             } => {
                 let base = base.as_ref().filter(|base| base.at > life);
@@ -264,6 +270,7 @@ impl WriteRecord {
                     record.share_bytes = share_bytes as u64;
                 }
                 record.floor = floor.0;
+                record.is_first = *is_first;
                 record.set_to(*to);
             }
             Write::Hint { key, version, to } => {
@@ -303,6 +310,7 @@ impl WriteRecord {
                 false => Replayed::Put {
                     decoded,
                     floor: check_time(self.floor)?,
+                    is_first: self.is_first,
                 },
             });
         }
@@ -422,11 +430,12 @@ mod tests {
             key,
             to: ReplicaSet::default(),
             floor: Hlc(41),
+            is_first: false,
             base: None,
         };
         let record = WriteRecord::new(&write, Hlc::ZERO, &mut arena, &mut Written::default());
         let record = WriteRecord::decode(Bytes::from(record.encode_to_vec())).expect("it was encoded");
-        let Ok(Replayed::Put { decoded, floor }) = record.replay::<()>(&topology) else {
+        let Ok(Replayed::Put { decoded, floor, .. }) = record.replay::<()>(&topology) else {
             panic!("another write");
         };
         assert_eq!((decoded.version, floor), (version, Hlc(41)));

@@ -11,7 +11,7 @@ use crate::{EngineError, Place, Snapshot, Table};
 use bytes::Bytes;
 use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
-use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Rank, Version, Versions, hash_slot};
+use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Placed, Rank, Version, Versions, hash_slot};
 
 /// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,6 +323,19 @@ impl<M: Meta> Store<M> {
         removed
     }
 
+    /// Puts a version that is replayed from the log. If the key had no version before it, what its row still has was forgotten then, by a checkpoint that was not finished: it goes first. If the row has this version, it is
+    /// from later.
+    ///
+    /// # Panics
+    /// If the key is not resident.
+    pub fn replay(&mut self, key: &Key, version: Version<M>, is_first: bool) {
+        let is_here = |chain: &Chain<M>| chain.holds_rank(version.rank());
+        if is_first && !self.chain(key.as_ref()).is_some_and(is_here) {
+            self.forget(key.as_ref(), |_| true);
+        }
+        self.put(key, version);
+    }
+
     /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there. Replays remove versions one by one, and a chain
     /// can have many: so the chain is not copied. It is walked when the key becomes dirty, and with siblings each time.
     ///
@@ -479,7 +492,7 @@ impl<M: Meta> Versions<M> for Store<M> {
     ///
     /// # Panics
     /// If the key is not resident: whether the version is new could not be known.
-    fn put(&mut self, key: &Key, version: Version<M>) -> bool {
+    fn put(&mut self, key: &Key, version: Version<M>) -> Placed {
         let index = match self.entries.get_index_of(key.as_ref()) {
             Some(index) => index,
             None => {
@@ -499,7 +512,7 @@ impl<M: Meta> Versions<M> for Store<M> {
         match entry.chain_mut() {
             Some(chain) if M::SIBLINGS => {
                 if chain.covers(version.id) {
-                    return false;
+                    return Placed::Unwanted;
                 }
                 self.change(index, |entry| {
                     let chain = entry.chain_mut();
@@ -508,21 +521,25 @@ impl<M: Meta> Versions<M> for Store<M> {
             }
             Some(chain) if history => {
                 let Some(grows_bytes) = insert_and_count(chain, version) else {
-                    return false;
+                    return Placed::Unwanted;
                 };
                 self.account(index, was, 0, grows_bytes);
             }
             // Almost all that is not wanted is older than a newer value.
             Some(chain) if version.content.share().is_none() && version.rank() <= chain.newest().rank() => {
-                return false;
+                return Placed::Unwanted;
             }
             _ => {
-                let mut is_wanted = false;
+                let (mut is_wanted, is_first) = (false, entry.chain().is_none());
                 self.change(index, |entry| is_wanted = entry.insert_latest(version));
-                return is_wanted;
+                return match is_wanted {
+                    true if is_first => Placed::First,
+                    true => Placed::Added,
+                    false => Placed::Unwanted,
+                };
             }
         }
-        true
+        Placed::Added
     }
 
     fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {

@@ -296,7 +296,8 @@ mod tests {
     use crate::{Engine, MemoryEngine, Options};
     use std::sync::Arc;
     use turnbuckle_core::{
-        Change, Compute, Content, Expiry, Micros, PutOptions, Retimes, Shown, Version, VersionId, Versions,
+        Change, Compute, Content, Expiry, Micros, Placed, PutOptions, Retimes, Shown, Version, VersionId,
+        Versions,
     };
 
     fn version(at: u64, value: Option<&'static str>) -> Version<()> {
@@ -452,7 +453,7 @@ mod tests {
             );
             let (content, _) = new.and_then(|new| new.stamped(id)).expect("it is written");
             let meta = ();
-            assert!(store.put(key, Version { id, content, meta }));
+            assert!(store.put(key, Version { id, content, meta }).is_wanted());
         };
         let counts = |store: &Store<()>| (store.live_keys(), store.expiring_keys(), store.deleted_keys());
         for at in [10, 11] {
@@ -534,5 +535,56 @@ mod tests {
         assert_eq!(meta.as_deref(), Some(&b"1"[..]));
         store.put(&key, late);
         assert_eq!(store.live_keys(), 0, "a deleted key is back");
+    }
+
+    /// Shares that are over were forgotten by a checkpoint that was not finished, so their row is still there. What was written after that has seen nothing of them.
+    #[test]
+    fn a_replay_of_a_keys_first_version_does_not_put_it_beside_what_was_forgotten() {
+        let share = |at, replica| Version {
+            id: VersionId {
+                at: Hlc(at),
+                replica: ReplicaId(replica),
+            },
+            content: Content::sharing(turnbuckle_core::Share::default()),
+            meta: (),
+        };
+        for history in [true, false] {
+            let engine = MemoryEngine::new();
+            let table = engine.open_table("t").expect("memory works");
+            let options = Options {
+                memory_limit_bytes: 1 << 20,
+                history,
+                short_lived: SHORT_LIVED,
+                hash_seed: 1,
+            };
+            let (mut store, _) = Store::open(Arc::clone(&table), options).expect("memory works");
+            let key = Key::from("key");
+            assert_eq!(store.put(&key, share(30, 1)), Placed::First);
+            assert_eq!(store.put(&key, share(40, 0)), Placed::Added);
+            assert_eq!(store.put(&key, share(40, 0)), Placed::Unwanted);
+            store.begin_checkpoint(Bytes::from_static(b"1"));
+            while let Some(chunk) = store.next_chunk(1, |_| true) {
+                chunk.write(&*table).expect("memory works");
+            }
+            engine.persist().expect("memory works");
+            drop(store.finish_checkpoint());
+            store.forget(key.as_ref(), |_| true);
+            let new = share(80, 0);
+            assert_eq!(store.put(&key, new.clone()), Placed::First);
+            drop(store);
+
+            let (mut store, _) = Store::open(table, options).expect("memory works");
+            store.load(&key).expect("memory works");
+            let ids = |store: &Store<()>| -> Vec<u64> {
+                let chain = store.chain(key.as_ref()).expect("it has versions");
+                chain.iter().map(|version| version.id.at.0).collect()
+            };
+            store.replay(&key, new.clone(), true);
+            assert_eq!(ids(&store), [80], "history: {history}");
+            // A row that is from later has this version and others.
+            store.put(&key, share(70, 1));
+            store.replay(&key, new, true);
+            assert_eq!(ids(&store), [80, 70], "history: {history}");
+        }
     }
 }

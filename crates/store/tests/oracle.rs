@@ -266,7 +266,7 @@ impl<M: Kind> World<M> {
             .model
             .get(&key)
             .and_then(|chain| chain.last_key_value().map(|(rank, _)| *rank));
-        let added = self.store.put(&key, version.clone());
+        let added = self.store.put(&key, version.clone()).is_wanted();
         if M::SIBLINGS {
             let chain = self.model.get(&key);
             let is_replaced = chain.is_some_and(|chain| chain.keys().any(|held| M::of(held.id).replaces(id)));

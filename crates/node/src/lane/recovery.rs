@@ -47,14 +47,19 @@ impl<P: Protocol> Lane<P> {
                 continue;
             };
             match write {
-                Replayed::Put { mut decoded, floor } => {
+                Replayed::Put {
+                    mut decoded,
+                    floor,
+                    is_first,
+                } => {
                     self.store.load(&decoded.key)?;
                     self.in_log.replay_bound(decoded.version.id.at);
                     let is_any = self.env.shared().config.planted.builds_on_any_share;
                     let made = decoded.make_whole(self.store.chain(decoded.key.as_ref()), is_any);
                     // Else the checkpoint has the effects of later records, or the row is lost and comes again from peers.
                     if made == Made::Whole {
-                        self.store.put(&decoded.key, decoded.version.under_floor(floor));
+                        let version = decoded.version.under_floor(floor);
+                        self.store.replay(&decoded.key, version, is_first);
                     }
                 }
                 Replayed::Hint => {}

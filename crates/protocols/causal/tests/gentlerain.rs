@@ -4,8 +4,8 @@ use turnbuckle_causal::GentleRain;
 use turnbuckle_causal::gentlerain::GentleRainConfig;
 use turnbuckle_causal::stable::{Get, Heartbeat, Message, Put, Request, Response, Said, Work};
 use turnbuckle_core::{
-    Chain, Hlc, Input, Key, Micros, Now, Output, Recovered, Replica, RequestId, ServerId, SiteId, Topology,
-    Vector, Version, Versions, WallInterval, Write,
+    Chain, Hlc, Input, Key, Micros, Now, Output, Placed, Recovered, Replica, RequestId, ServerId, SiteId,
+    Topology, Vector, Version, Versions, WallInterval, Write,
 };
 
 /// Chains in memory.
@@ -17,13 +17,16 @@ impl Versions<()> for Chains {
         self.0.get(key)
     }
 
-    fn put(&mut self, key: &Key, version: Version<()>) -> bool {
+    fn put(&mut self, key: &Key, version: Version<()>) -> Placed {
         match self.0.get_mut(key.as_ref()) {
-            Some(chain) => chain.insert(version),
-            None => self
-                .0
-                .insert(key.as_ref().to_vec(), Chain::new(version))
-                .is_none(),
+            Some(chain) => match chain.insert(version) {
+                true => Placed::Added,
+                false => Placed::Unwanted,
+            },
+            None => {
+                self.0.insert(key.as_ref().to_vec(), Chain::new(version));
+                Placed::First
+            }
         }
     }
 
