@@ -591,22 +591,12 @@ impl Builder {
     /// Adds entries of a contribution that has added values of one kind alone. They are the next ones by name.
     pub fn copy(&mut self, of: &Contribution, entries: Range<usize>) {
         debug_assert!(of.values_of().is_some(), "it has values of one kind alone");
-        let Some(last) = entries.clone().next_back() else {
-            return;
-        };
-        let begin = entries.start.checked_sub(1).map_or(0, |before| of.end(before));
-        let head = HEAD_BYTES + of.entries() * END_BYTES;
-        let copied = &of.0[head + begin as usize..head + of.end(last) as usize];
-        let behind = self.entries.len() as u32;
-        self.ends
-            .extend(entries.clone().map(|entry| of.end(entry) - begin + behind));
-        self.entries.extend_from_slice(copied);
-        self.whole_bits |= of.0[0];
-        self.added += entries.len() as u32;
-        self.bytes += copied.len() - BESIDE_BYTES * entries.len();
+        let before = self.entries.len();
+        self.copy_entries(of, entries.clone());
+        self.bytes += self.entries.len() - before - BESIDE_BYTES * entries.len();
     }
 
-    /// Adds entries of a contribution as they are. They are the next ones.
+    /// Adds entries of a contribution as they are. They are the next ones. The bytes of names and values are not counted.
     pub fn copy_entries(&mut self, of: &Contribution, entries: Range<usize>) {
         if entries.is_empty() {
             return;

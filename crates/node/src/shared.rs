@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     free_bytes: AtomicU64,
     /// Whether the last checkpoint has left deletes that no replica needs any more.
     pub deletes_left: AtomicBool,
-    /// By how many bytes the shares of which only differences were logged are longer than these.
+    /// By how many bytes shares are longer than the differences that were logged of them.
     pub left_out_bytes: AtomicU64,
     /// The number of full copies that were put in place.
     pub copies_placed: AtomicU64,

@@ -178,8 +178,9 @@ impl<P: Protocol> Lane<P> {
         if matches!(item, Item::Entry { .. }) && version.id.at <= waits_until {
             return false;
         }
+        let is_difference = entry.decoded.difference.is_some();
         if !self.is_cold(key) {
-            return self.make_whole(replica);
+            return !is_difference || self.make_whole(replica);
         }
         let is_absent = |key: &&Key| !self.store.is_resident(key.as_ref());
         let next = self
@@ -196,7 +197,7 @@ impl<P: Protocol> Lane<P> {
         false
     }
 
-    /// Makes the next entry of a peer whole if it is a difference, or finds that it is not needed. If what it builds on is not here, rows were lost: then the peer is asked for a full copy, and its
+    /// Makes the next entry of a peer whole, which is a difference, or finds that it is not needed. If what it builds on is not here, rows were lost: then the peer is asked for a full copy, and its
     /// stream waits for that. Returns whether the entry can be handled.
     fn make_whole(&mut self, replica: ReplicaId) -> bool {
         let covered = self.incoming.stream(replica).map(|stream| stream.covered());
@@ -206,7 +207,7 @@ impl<P: Protocol> Lane<P> {
         let Arrived {
             decoded, is_passed, ..
         } = entry;
-        if decoded.difference.is_none() || Some(decoded.version.id.at) <= covered {
+        if Some(decoded.version.id.at) <= covered {
             return true;
         }
         let is_any = self.env.shared().config.planted.builds_on_any_share;
