@@ -280,11 +280,12 @@ impl<S: Session> Doors<S> {
                     channel: Bytes::copy_from_slice(&message.channel),
                     text: Bytes::copy_from_slice(&message.text),
                 };
-                self.keyspace.publish(Publication {
+                let unreached = self.keyspace.publish(Publication {
                     publisher: door.id,
                     seen: seen.freeze(),
                     message,
                 });
+                self.messages.lost += unreached as u64;
                 self.answer(door_number, tag, Answer::Published, None, answers);
             }
             operation => {

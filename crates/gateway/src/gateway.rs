@@ -181,7 +181,8 @@ impl Gateway {
         }
     }
 
-    /// How many messages were lost here, because this site did not have in time what their publishers had seen, or because too many waited.
+    /// How many messages were lost here, because this site did not have in time what their publishers had seen, or because too many waited. One that was sent from here
+    /// and could not be sent to another node counts once for each such node.
     pub fn lost_messages(&self) -> u64 {
         self.keyspaces.iter().map(|doors| doors.lost_messages()).sum()
     }

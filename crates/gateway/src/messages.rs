@@ -44,7 +44,8 @@ pub(crate) struct Messages {
     bytes: usize,
     /// Those that may be heard.
     pub heard: Vec<Arc<Publication>>,
-    /// How many were lost, because this site did not have everything in time, or too many waited.
+    /// How many were lost, because this site did not have everything in time, or too many waited. One that was sent from here and could not be sent to another node
+    /// counts once for each such node.
     pub lost: u64,
 }
 

@@ -14,7 +14,7 @@ use crate::{
     frame::{Body, Frame, ResponseFrame},
     lane::{Effect, Lane},
     publication::Publication,
-    shared::{Shared, lock},
+    shared::{Shared, Unsent, lock},
     survey::SurveyOutcome,
 };
 use bytes::BytesMut;
@@ -302,15 +302,17 @@ impl<P: Protocol> Keyspace<P> {
 
     // ---- messages to channels -------------------------------------------------------------------------------
 
-    /// Sends a client's message to all nodes that have the keyspace, also to this one. A node that cannot be reached does not get it.
-    pub fn publish(&self, publication: Publication) {
+    /// Sends a client's message to all nodes that have the keyspace, also to this one. A node that cannot be reached does not get it. Returns how many do not.
+    pub fn publish(&self, publication: Publication) -> usize {
         let me = self.shared().config.node;
         let server = ServerId::default();
         let frame = Frame::new(self.tag(), server, server, Body::Publication(publication.frame()));
-        for node in self.shared().config.placement.nodes().filter(|&node| node != me) {
-            let _ = self.shared().send(node, &frame);
-        }
+        let others = self.shared().config.placement.nodes().filter(|&node| node != me);
+        let sent = others.map(|node| self.shared().send(node, &frame));
+        let unreached = sent.filter(|sent| !matches!(sent, Ok(()) | Err(Unsent::NoKeyspace)));
+        let unreached = unreached.count();
         self.hand_out(publication);
+        unreached
     }
 
     fn hand_out(&self, publication: Publication) {

@@ -146,7 +146,7 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
     family(
         "turnbuckle_messages_lost_total",
         Kind::Counter,
-        "Messages to channels that were lost at this node, because its site did not have in time what their publishers had seen, or because too many waited.",
+        "Messages to channels that were lost at this node: its site did not have in time what their publishers had seen, too many waited, or another node could not be reached (once for each).",
         sum(|counts| counts.lost_messages.value()),
     );
 }

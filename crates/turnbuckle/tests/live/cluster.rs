@@ -177,6 +177,14 @@ impl Cluster {
         }
     }
 
+    /// Waits until a node is linked to all others.
+    pub fn wait_for_links(&self, node: usize) {
+        wait_until("the node is linked to all others", || {
+            let status = self.admin(node).status().expect("the node says how it is");
+            status.links.iter().all(|link| link.up)
+        });
+    }
+
     /// The command that starts a node.
     pub fn start_command(&self, node: usize) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));

@@ -23,6 +23,8 @@ fn listener(cluster: &Cluster, node: usize, command: &str) -> Client {
 #[test]
 fn who_is_woken_by_a_message_finds_what_it_is_about() {
     let cluster = Cluster::start_with_nodes(2, "interval(10ms)", patient());
+    // A message is lost at a node that cannot be reached when it is sent.
+    cluster.wait_for_links(0);
     let mut writer = causal(&cluster, 0);
     let others: Vec<usize> = (1..6).collect();
     let mut listeners: Vec<Client> = others
