@@ -10,12 +10,15 @@
 //!
 //! Numbers are big endian; totals are as [`Decimal::serialize`] writes them. Ends count from the first entry. So an entry is found by its number, and by bisection by its name. If there are no entries,
 //! there are no bytes at all.
+mod builder;
+
+pub(crate) use builder::Builder;
+
 use crate::compute::MAX_NUMBER_BYTES;
 use crate::count::written;
 use crate::{BadFrame, Count, Hlc, Kind, ReplicaId, ReplicaSet, SeenCount, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
-use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
@@ -84,6 +87,11 @@ impl Added<'_> {
     pub fn bytes(&self) -> usize {
         self.name.name.len() + self.value.map_or(0, |(_, value)| value.len())
     }
+
+    /// The bytes of its entry. Without a value it has some less.
+    pub fn entry_bytes(&self) -> usize {
+        BESIDE_BYTES + self.bytes() + self.count.map_or(0, |_| COUNT_BYTES)
+    }
 }
 
 impl Removed<'_> {
@@ -109,8 +117,9 @@ const HOW_MANY_REMOVED: usize = 5;
 const HEAD_BYTES: usize = 9;
 const END_BYTES: usize = 4;
 
-/// The bytes of an entry with a value beside its name and the value.
+/// The bytes of an entry with a value beside its name and the value, and those of a count.
 const BESIDE_BYTES: usize = 13;
+const COUNT_BYTES: usize = 32;
 
 /// The bytes of an entry that are not yet taken.
 struct Rest<'a>(&'a [u8]);
@@ -323,8 +332,18 @@ impl Contribution {
 
     /// The bytes of all names and values that were added, if all of it are values.
     pub(crate) fn bytes_of_values(&self) -> usize {
-        let entries = self.added_len().checked_sub(1).map_or(0, |last| self.end(last)) as usize;
+        let entries = self.bytes_of(&(0..self.added_len()));
         entries.saturating_sub(self.added_len() * BESIDE_BYTES)
+    }
+
+    /// Where an entry begins, counted from the first one.
+    fn begin(&self, entry: usize) -> usize {
+        entry.checked_sub(1).map_or(0, |before| self.end(before)) as usize
+    }
+
+    /// The bytes of these entries, as they are kept.
+    pub(crate) fn bytes_of(&self, entries: &Range<usize>) -> usize {
+        self.begin(entries.end) - self.begin(entries.start)
     }
 
     fn end(&self, entry: usize) -> u32 {
@@ -337,7 +356,7 @@ impl Contribution {
             true => (&[][..], &[][..]),
             false => self.0[HEAD_BYTES..].split_at(self.entries() * END_BYTES),
         };
-        let mut begin = from.checked_sub(1).map_or(0, |before| self.end(before)) as usize;
+        let mut begin = self.begin(from);
         let ends = ends.as_chunks().0;
         ends[from.min(ends.len())..].iter().map(move |end| {
             let end = u32::from_be_bytes(*end) as usize;
@@ -367,9 +386,8 @@ impl Contribution {
 
     /// An entry, as it is kept.
     fn entry(&self, entry: usize) -> &[u8] {
-        let begin = entry.checked_sub(1).map_or(0, |before| self.end(before)) as usize;
         let entries = HEAD_BYTES + self.entries() * END_BYTES;
-        &self.0[entries + begin..entries + self.end(entry) as usize]
+        &self.0[entries + self.begin(entry)..entries + self.end(entry) as usize]
     }
 
     fn added_at(&self, entry: usize) -> Added<'_> {
@@ -522,140 +540,6 @@ fn bisect(among: Range<usize>, compared: impl Fn(usize) -> Ordering) -> Result<u
 
 fn bad(found: String) -> BadFrame {
     BadFrame::new("the elements that a replica has added and removed", found)
-}
-
-/// A contribution that is being written. What was added comes first.
-#[derive(Default)]
-pub(crate) struct Builder {
-    whole_bits: u8,
-    added: u32,
-    /// Most hashes and sets are small.
-    ends: SmallVec<[u32; 16]>,
-    entries: Vec<u8>,
-    /// Those of the names and values that were added.
-    bytes: usize,
-}
-
-impl Builder {
-    /// Room for what a contribution has, and some more entries.
-    pub fn like(contribution: &Contribution, more: usize) -> Builder {
-        Builder {
-            ends: SmallVec::with_capacity(contribution.entries() + more),
-            entries: Vec::with_capacity(contribution.0.len() + 64 * more),
-            ..Builder::default()
-        }
-    }
-
-    fn begin(&mut self, name: Name<'_>, bits: u8) {
-        let kind = match name.kind {
-            Kind::Hash => 0,
-            Kind::Set => MEMBER,
-        };
-        let length = u32::try_from(name.name.len()).expect("a name is shorter than a frame");
-        self.entries.push(kind | bits);
-        self.entries.extend_from_slice(&length.to_be_bytes());
-    }
-
-    fn time(&mut self, at: Hlc) {
-        self.entries.extend_from_slice(&at.0.to_be_bytes());
-    }
-
-    fn end(&mut self) {
-        let end = u32::try_from(self.entries.len()).expect("the elements of a key are shorter than 4 GiB");
-        self.ends.push(end);
-    }
-
-    /// The next one by kind and name.
-    pub fn add(&mut self, added: &Added<'_>) {
-        let value = if added.value.is_some() { VALUE } else { 0 };
-        let count = if added.count.is_some() { COUNT } else { 0 };
-        self.begin(added.name, value | count);
-        if let Some((at, _)) = added.value {
-            self.time(at);
-        }
-        if let Some(count) = &added.count {
-            self.time(count.since);
-            self.time(count.at);
-            self.entries.extend_from_slice(&count.total.serialize());
-        }
-        self.entries.extend_from_slice(added.name.name);
-        if let Some((_, value)) = added.value {
-            self.entries.extend_from_slice(value);
-        }
-        self.end();
-        self.whole_bits |= added.whole_bits();
-        self.added += 1;
-        self.bytes += added.bytes();
-    }
-
-    /// Adds entries of a contribution that has added values of one kind alone. They are the next ones by name.
-    pub fn copy(&mut self, of: &Contribution, entries: Range<usize>) {
-        debug_assert!(of.values_of().is_some(), "it has values of one kind alone");
-        let before = self.entries.len();
-        self.copy_entries(of, entries.clone());
-        self.bytes += self.entries.len() - before - BESIDE_BYTES * entries.len();
-    }
-
-    /// Adds entries of a contribution as they are. They are the next ones. The bytes of names and values are not counted.
-    pub fn copy_entries(&mut self, of: &Contribution, entries: Range<usize>) {
-        if entries.is_empty() {
-            return;
-        }
-        let begin = entries.start.checked_sub(1).map_or(0, |before| of.end(before));
-        let end = of.end(entries.end - 1);
-        let head = HEAD_BYTES + of.entries() * END_BYTES;
-        let behind = self.entries.len() as u32;
-        let ends = entries.clone().map(|entry| of.end(entry) - begin + behind);
-        self.ends.extend(ends);
-        let copied = head + begin as usize..head + end as usize;
-        self.entries.extend_from_slice(&of.0[copied]);
-        let added = entries.start..entries.end.min(of.added_len());
-        self.added += added.len() as u32;
-        self.whole_bits |= match of.values_of() {
-            _ if added.is_empty() => 0,
-            Some(_) => of.0[0],
-            None => added.fold(0, |bits, entry| bits | of.added_at(entry).whole_bits()),
-        };
-    }
-
-    /// How many entries were added.
-    pub fn added_len(&self) -> usize {
-        self.added as usize
-    }
-
-    /// The bytes of all names and values that were added.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The next one by kind, name and replica, after everything that was added.
-    pub fn remove(&mut self, removed: &Removed<'_>) {
-        let total = removed.seen.total;
-        self.begin(removed.name, if total.is_zero() { 0 } else { TOTAL });
-        self.entries
-            .extend_from_slice(&removed.seen.replica.0.to_be_bytes());
-        self.time(removed.seen.at);
-        if !total.is_zero() {
-            self.entries.extend_from_slice(&total.serialize());
-        }
-        self.entries.extend_from_slice(removed.name.name);
-        self.end();
-    }
-
-    pub fn done(self) -> Contribution {
-        if self.ends.is_empty() {
-            return Contribution::default();
-        }
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.ends.len() * END_BYTES + self.entries.len());
-        bytes.push(self.whole_bits);
-        bytes.extend_from_slice(&self.added.to_be_bytes());
-        bytes.extend_from_slice(&(self.ends.len() as u32 - self.added).to_be_bytes());
-        for end in &self.ends {
-            bytes.extend_from_slice(&end.to_be_bytes());
-        }
-        bytes.extend_from_slice(&self.entries);
-        Contribution(bytes.into())
-    }
 }
 
 #[cfg(test)]

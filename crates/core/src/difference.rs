@@ -19,8 +19,12 @@
 //! neither, it has lost rows, and needs a full copy. The two rules above spare it full copies; what is shown does not depend on them.
 use crate::contribution::{Builder, Contribution};
 use crate::{Chain, Content, Hlc, Meta, ReplicaSet, Share, VersionId};
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::Arc;
+
+/// How many elements a difference usually has. More of them take memory of their own.
+const FEW: usize = 4;
 
 /// An earlier share of the replica that writes another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,9 +120,27 @@ impl Difference {
         has_gone && base.elements.heap_bytes() + self.changed.heap_bytes() <= Self::MAX_BYTES
     }
 
+    /// How many entries the share will have, and how many bytes they will take, if what has changed has these places in the base.
+    fn room(&self, base: &Contribution, places: &[Result<usize, usize>]) -> (usize, usize) {
+        let all = |of: &Contribution| of.bytes_of(&(0..of.entries()));
+        let mut entries = base.entries() + self.changed.entries();
+        let mut bytes = all(base) + all(&self.changed);
+        let replaced = places.iter().filter_map(|place| place.ok());
+        let gone = self.gone.iter().map(|&number| number as usize);
+        for entry in replaced.chain(gone) {
+            entries = entries.saturating_sub(1);
+            bytes = bytes.saturating_sub(base.bytes_of(&(entry..entry + 1)));
+        }
+        (entries, bytes)
+    }
+
     /// The elements of the share, if this is its base.
     fn elements(&self, base: &Contribution) -> Contribution {
-        let mut next = Builder::like(base, self.changed.entries());
+        let changed = 0..self.changed.entries();
+        let place = |new: usize| base.place_of(&self.changed, new);
+        let places: SmallVec<[Result<usize, usize>; FEW]> = changed.clone().map(place).collect();
+        let (entries, bytes) = self.room(base, &places);
+        let mut next = Builder::with_room(entries, bytes);
         let mut gone = self.gone.iter().map(|&number| number as usize).peekable();
         let mut from = 0;
         let mut keep_until = |from: usize, to: usize, next: &mut Builder| {
@@ -129,8 +151,7 @@ impl Difference {
             }
             next.copy_entries(base, from..to);
         };
-        for new in 0..self.changed.entries() {
-            let place = base.place_of(&self.changed, new);
+        for (new, place) in changed.zip(places) {
             let (Ok(to) | Err(to)) = place;
             keep_until(from, to, &mut next);
             from = to + usize::from(place.is_ok());

@@ -5,6 +5,7 @@ use crate::share::Contributions;
 use crate::{Compute, Computed, Count, Edit, Kind, NotComputed, ReplicaId, SeenCount, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Why an edit writes nothing.
@@ -30,6 +31,9 @@ struct Next<'a> {
     /// What is removed anew.
     removed: Vec<Removed<'a>>,
 }
+
+/// How many elements a write usually changes. More of them take memory of their own.
+const FEW: usize = 4;
 
 /// What an element counts for beside its name and its value.
 const OVERHEAD: usize = 32;
@@ -106,7 +110,22 @@ impl<'a> Next<'a> {
     /// The contribution, and for how many bytes counts what it adds. What it removes is bounded by what others have added.
     fn done(self) -> (Contribution, usize) {
         let own = self.own();
-        let mut builder = Builder::like(own, self.added.len() + self.removed.len());
+        let place = |(name, _): &(Name<'a>, _)| own.position(*name);
+        let places: SmallVec<[Result<usize, usize>; FEW]> = self.added.iter().map(place).collect();
+        // As much as there is if nothing of what was before has gone meanwhile.
+        let (mut entries, mut bytes) = (
+            own.entries() + self.removed.len(),
+            own.bytes_of(&(0..own.entries())),
+        );
+        for ((_, added), place) in self.added.iter().zip(&places) {
+            if let Ok(there) = *place {
+                (entries, bytes) = (entries - 1, bytes - own.bytes_of(&(there..there + 1)));
+            }
+            if let Some(added) = added {
+                (entries, bytes) = (entries + 1, bytes + added.entry_bytes());
+            }
+        }
+        let mut builder = Builder::with_room(entries, bytes);
         let (before, replica) = (self.before, self.by.replica);
         let keeps_all = own.values_of().is_some() && before.keeps(replica);
         let keep = |entries: Range<usize>, builder: &mut Builder| match keeps_all {
@@ -117,19 +136,16 @@ impl<'a> Next<'a> {
                 .for_each(|added| builder.add(&added)),
         };
         let mut from = 0;
-        for (name, added) in self.added {
-            let (to, next) = match own.position(name) {
-                Ok(there) => (there, there + 1),
-                Err(between) => (between, between),
-            };
+        for ((_, added), place) in self.added.into_iter().zip(places) {
+            let (Ok(to) | Err(to)) = place;
             keep(from..to, &mut builder);
-            from = next;
+            from = to + usize::from(place.is_ok());
             if let Some(added) = added {
                 builder.add(&added);
             }
         }
         keep(from..own.added_len(), &mut builder);
-        let bytes = builder.bytes() + OVERHEAD * builder.added_len();
+        let counts = builder.bytes() + OVERHEAD * builder.added_len();
         let mut new = self.removed.into_iter().peekable();
         for before in own.removed() {
             while let Some(removed) = new.next_if(|removed| removed.place() < before.place()) {
@@ -142,7 +158,7 @@ impl<'a> Next<'a> {
             }
         }
         new.for_each(|removed| builder.remove(&removed));
-        (builder.done(), bytes)
+        (builder.done(), counts)
     }
 }
 

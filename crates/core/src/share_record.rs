@@ -109,24 +109,34 @@ impl SharesRecord {
             });
         };
         Some(SharesRecord {
-            count: share.count.map(|count| count_record(&count, id.at)),
             elements: share.elements.encoded(),
+            ..SharesRecord::without_elements(share, id)
+        })
+    }
+
+    fn without_elements(share: &Share, id: VersionId) -> SharesRecord {
+        SharesRecord {
+            count: share.count.map(|count| count_record(&count, id.at)),
             is_share: share.count.is_none(),
             floor: share.floor.0,
             ..SharesRecord::default()
-        })
+        }
     }
 
     /// The same, with what has changed since an earlier share instead of all elements, if that is shorter and a reader can go by it.
     pub fn since(content: &Content, id: VersionId, base: &Base) -> Option<SharesRecord> {
-        let mut record = SharesRecord::of(content, id)?;
-        if let Some(share) = content.share()
-            && let Some(difference) = Difference::since(base, &share.elements)
-        {
-            record.elements = difference.changed.encoded();
-            (record.since, record.gone) = (difference.base.0, difference.gone);
-        }
-        Some(record)
+        let Some((share, difference)) = content
+            .share()
+            .and_then(|share| Some((share, Difference::since(base, &share.elements)?)))
+        else {
+            return SharesRecord::of(content, id);
+        };
+        Some(SharesRecord {
+            elements: difference.changed.encoded(),
+            since: difference.base.0,
+            gone: difference.gone,
+            ..SharesRecord::without_elements(share, id)
+        })
     }
 
     /// Takes the difference out, if the elements are one: then [`SharesRecord::content`] gives a share without elements. `id` is the version that says it.

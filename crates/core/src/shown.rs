@@ -468,20 +468,18 @@ impl Tally {
         self.share_of(replica).map_or(Hlc::ZERO, |(_, at, _)| *at)
     }
 
-    fn own(&self, by: VersionId) -> Share {
-        self.share_of(by.replica)
-            .map_or_else(Share::default, |(_, _, share)| Share::clone(share))
+    fn own(&self, by: VersionId) -> Option<&Share> {
+        self.share_of(by.replica).map(|(.., share)| &**share)
     }
 
     /// The next share of this replica, which adds this much. `None`: its count's total would have too many digits.
     pub fn counted(&self, by: VersionId, more: Decimal) -> Option<Share> {
         let view = self.view();
+        let expired = view.gone_before(by.at);
         let own = self.own(by);
-        let goes_on = view
-            .count_left(by.replica, &own, view.gone_before(by.at))
-            .is_some();
-        let count = Count::next(own.count.filter(|_| goes_on), by.at, more)?;
-        let elements = match own.elements.is_empty() {
+        let goes_on = own.filter(|own| view.count_left(by.replica, own, expired).is_some());
+        let count = Count::next(goes_on.and_then(|own| own.count), by.at, more)?;
+        let elements = match own.is_none_or(|own| own.elements.is_empty()) {
             true => Contribution::default(),
             false => view.contributions(by.at, |elements| Contribution::pruned(elements, by)),
         };
@@ -530,9 +528,11 @@ impl Tally {
     }
 
     fn with_elements(&self, by: VersionId, elements: Contribution) -> Share {
+        let own = self.own(by);
         Share {
+            count: own.and_then(|own| own.count),
             elements,
-            ..self.own(by)
+            floor: own.map_or(Hlc::ZERO, |own| own.floor),
         }
     }
 
