@@ -231,6 +231,8 @@ pub struct Planted {
     pub messages_overtake: bool,
     /// A share may be sent as a difference to one of an earlier life of its replica, and peers build on whatever share of the replica they have.
     pub builds_on_any_share: bool,
+    /// A replay of the log puts a key's first version beside what its row has, although that was forgotten before the version was written.
+    pub revives_forgotten_rows: bool,
     /// A checkpoint counts as finished before everything that is kept beside versions is written.
     pub meta_before_the_rest: bool,
 }
@@ -253,6 +255,7 @@ impl Planted {
             "messages_overtake" => &mut self.messages_overtake,
             "counts_silent_sites" => &mut self.counts_silent_sites,
             "builds_on_any_share" => &mut self.builds_on_any_share,
+            "revives_forgotten_rows" => &mut self.revives_forgotten_rows,
             "copy_merges" => &mut self.copy_merges,
             "positions_reused" => &mut self.positions_reused,
             "answers_early" => &mut self.answers_early,

@@ -36,6 +36,7 @@ const BUGS_OF_NODES: &[&str] = &[
     "repaired_by_any_copy",
     "replays_to_the_empty",
     "returns_deleted_versions",
+    "revives_forgotten_rows",
     "rows_of_begun_checkpoint",
     "serves_what_damage_left",
     "stamps_unheard",
