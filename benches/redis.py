@@ -9,7 +9,7 @@ redis-benchmark, 50 connections, 100,000 random keys, without and with pipelinin
 Values have 128 bytes. A hash has ten fields of 13 bytes. All keys are there before the measurements begin. HSET and HGET name one field.
 
 Everything shares the machine's cores, so the two other sites take from what the first one could use. Servers that are not measured are paused. No measurement begins while a checkpoint runs: it would
-count for whoever comes after the writes that have brought it about. Each figure
+count for whoever comes after the writes that have brought it about. A checkpoint that begins within a measurement counts for it; the order of the tests changes from round to round, so that it is not always the same one. Each figure
 is the median of the rounds; a ratio is that of the medians. Ratios to another build are taken in each round, because the machine changes from round to round. CPU is user and system time of the serving process alone, for 100,000 operations. Prints a table in
 Markdown. `--into docs/benchmarks.md` also writes it there, in the place of the table before, with the commit and the date.
 """
@@ -226,7 +226,7 @@ class Place:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=100_000, help="per measurement, without pipelining; 4 x with it")
     parser.add_argument("--durability", default="interval(10ms)")
     parser.add_argument("--redis-fsync", default="everysec")
@@ -252,8 +252,10 @@ def main():
         for number in range(options.rounds):
             # The order changes, because a machine that has just worked is slower.
             turns = servers if number % 2 == 0 else servers[::-1]
+            # And so does the order of the tests: a checkpoint comes after so many writes, and would come during the same test in each round.
+            begin = number % len(options.tests)
             for pipeline in options.pipelines:
-                for test in options.tests:
+                for test in options.tests[begin:] + options.tests[:begin]:
                     for server in turns:
                         server.go_on()
                         found = server.measure(test, pipeline, options.requests * (4 if pipeline > 1 else 1))
