@@ -67,6 +67,8 @@ pub(crate) struct Lane<P: Protocol> {
     time: Now,
     /// Whether something may be staged, or was appended to the log, since the last `take_moved`.
     moved: bool,
+    /// The bytes of the shares that differences have become since a batch was last written.
+    made_bytes: usize,
     in_log: InLog,
     pub records: Records,
     pub checkpoints: Checkpoints,
@@ -132,6 +134,7 @@ impl<P: Protocol> Lane<P> {
             cold: Cold::new(),
             time: Now::default(),
             moved: false,
+            made_bytes: 0,
             in_log: InLog::new(bound),
             records: Records::new(),
             checkpoints: Checkpoints::restore(Position(meta.log_position)),

@@ -102,7 +102,7 @@ pub struct Entry {
     pub to: ReplicaSet,
     /// The entry, encoded.
     pub bytes: Bytes,
-    /// The bytes that it takes at its receiver. A difference to an earlier version becomes a whole one there. Frames and windows are limited by this.
+    /// The bytes that it takes at its receiver. A difference to an earlier version becomes a whole one there. Windows are limited by this, and frames by that and by their bytes.
     pub weight: usize,
 }
 

@@ -64,6 +64,7 @@ impl<P: Protocol> Lane<P> {
         }
         self.settle_promises();
         self.finish_input(now);
+        self.go_on_making(now);
         // Only when the batch is written: a sync that was asked for earlier might have ended before that.
         match self.in_log.sync_wish(self.env.durability() != Durability::None) {
             SyncWish::None => {}

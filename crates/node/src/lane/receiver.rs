@@ -180,7 +180,7 @@ impl<P: Protocol> Lane<P> {
         }
         let is_difference = entry.decoded.difference.is_some();
         if !self.is_cold(key) {
-            return !is_difference || self.make_whole(replica);
+            return !is_difference || self.has_room_to_make() && self.make_whole(replica);
         }
         let is_absent = |key: &&Key| !self.store.is_resident(key.as_ref());
         let next = self
@@ -195,6 +195,20 @@ impl<P: Protocol> Lane<P> {
         self.cold.want_first(oldest.iter().filter(is_absent));
         self.wake_worker();
         false
+    }
+
+    /// Whether one more entry may be made whole before the lane's batch is written. A frame of a few bytes could fill the memory otherwise: the frames of a sound peer do not, because it counts what its entries become.
+    fn has_room_to_make(&self) -> bool {
+        self.made_bytes < self.env.shared().config.stream.window_bytes
+    }
+
+    /// The batch with the entries that were made whole is written: those that had to wait for that are handled.
+    pub(super) fn go_on_making(&mut self, now: Now) {
+        let had_room = self.has_room_to_make();
+        self.made_bytes = 0;
+        if !had_room {
+            self.retry_pending(now);
+        }
     }
 
     /// Makes the next entry of a peer whole, which is a difference, or finds that it is not needed. If what it builds on is not here, rows were lost: then the peer is asked for a full copy, and its
@@ -212,7 +226,10 @@ impl<P: Protocol> Lane<P> {
         }
         let is_any = self.env.shared().config.planted.builds_on_any_share;
         match decoded.make_whole(self.store.chain(decoded.key.as_ref()), is_any) {
-            Made::Whole => return true,
+            Made::Whole => {
+                self.made_bytes += decoded.version.content.heap_bytes().into_iter().sum::<usize>();
+                return true;
+            }
             Made::Passed => {
                 *is_passed = true;
                 return true;

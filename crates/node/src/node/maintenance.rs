@@ -204,8 +204,8 @@ impl Node {
         }
     }
 
-    /// How much was written to the log since the last checkpoint began, in bytes. A share of which only a difference was logged counts for a quarter of what it takes in memory: after a restart, all shares since the
-    /// last checkpoint are in memory.
+    /// How much was written to the log since the last checkpoint began, in bytes. A share of which only a difference was logged counts for a quarter of what it takes in memory: a restart makes all shares since the
+    /// last checkpoint, and a keyspace with history keeps them in memory.
     fn logged_since_checkpoint(&self) -> u64 {
         let left_out = self.shared.left_out_bytes.load(Ordering::Relaxed);
         let left_out = left_out.saturating_sub(self.left_out_then.load(Ordering::Acquire));

@@ -163,7 +163,10 @@ impl Cursor {
     }
 }
 
-/// One frame of consecutive entries: of one incarnation, for one receiver, beyond `max_bytes` by one entry at most.
+/// How many times as much as its bytes the entries of a frame may weigh. With less than that, a receiver that lags and has large versions would get one entry in each frame, and each frame is read from the log anew.
+const WEIGHS_TIMES: usize = 16;
+
+/// One frame of consecutive entries: of one incarnation, for one receiver. It is beyond `max_bytes`, and its entries weigh more than [`WEIGHS_TIMES`] as much, by one entry at most.
 pub(super) fn gather<'a>(
     lives: &Lives,
     replica: ReplicaId,
@@ -172,15 +175,17 @@ pub(super) fn gather<'a>(
     max_bytes: usize,
 ) -> Step {
     let (incarnation, until) = (lives.of(sent + 1), lives.last_of(sent + 1));
-    let (mut last, mut bytes, mut gathered, mut numbers) = (sent, 0, Vec::new(), Vec::new());
+    let (mut last, mut gathered, mut numbers) = (sent, Vec::new(), Vec::new());
+    let (mut bytes, mut weight) = (0, 0);
     for entry in entries.take_while(|entry| entry.number <= until) {
-        if bytes >= max_bytes {
+        if bytes >= max_bytes || weight >= WEIGHS_TIMES * max_bytes {
             break;
         }
         assert_eq!(entry.number, last + 1, "stream entries are sent without gaps");
         last = entry.number;
         if entry.to.contains(replica) {
-            bytes += entry.weight.max(entry.bytes.len());
+            bytes += entry.bytes.len();
+            weight = entry.weight.max(entry.bytes.len()).saturating_add(weight);
             gathered.push(entry.bytes.clone());
             numbers.push(entry.number);
         }
@@ -197,6 +202,6 @@ pub(super) fn gather<'a>(
         last,
         entries: gathered,
         numbers,
-        weight: bytes,
+        weight,
     }
 }

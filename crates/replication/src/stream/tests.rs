@@ -174,8 +174,8 @@ fn a_frame_never_spans_two_incarnations() {
 #[test]
 fn an_entry_counts_in_frames_and_windows_as_what_it_becomes() {
     let limits = StreamLimits {
-        window_bytes: 5_000,
-        frame_bytes: 2_000,
+        window_bytes: 20_000,
+        frame_bytes: 200,
         ..StreamLimits::default()
     };
     let mut stream = Outgoing::new(limits, [B].into_iter());
@@ -193,8 +193,9 @@ fn an_entry_counts_in_frames_and_windows_as_what_it_becomes() {
     while let Step::Entries { entries, .. } = stream.step(B) {
         sent.push(entries.len());
     }
-    assert!(sent.iter().all(|&entries| entries == 2), "{sent:?}");
-    assert!((2..=4).contains(&sent.len()), "{sent:?}");
+    // 16 times the bytes of a frame.
+    assert!(sent.iter().all(|&entries| entries == 4), "{sent:?}");
+    assert!((4..=6).contains(&sent.len()), "{sent:?}");
 }
 
 #[test]

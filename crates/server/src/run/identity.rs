@@ -12,7 +12,7 @@ use turnbuckle_core::Members;
 
 /// The version of the directory's format. Each change to what is found again in log or tables must change it. Otherwise an older directory would be
 /// taken for an empty one.
-const FORMAT: u32 = 10;
+const FORMAT: u32 = 11;
 
 /// What must be the same each time the directory is opened. It determines where keys are placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -291,6 +291,20 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_on_upgrades_names_the_numbers_of_today() {
+        let page = include_str!("../../../../docs/operating.md");
+        let wire = turnbuckle_node::WIRE_VERSION;
+        for row in [
+            format!("| data format (`format` in `node.json`) | {FORMAT} |"),
+            format!(
+                "| wire version (`WIRE_VERSION` in `crates/node/src/frame.rs`; no command shows it) | {wire} |"
+            ),
+        ] {
+            assert!(page.contains(&row), "expected: {row}");
+        }
+    }
 
     fn config(cluster: &str, partitions: u16) -> ClusterConfig {
         config_of(cluster, partitions, "eventual")
