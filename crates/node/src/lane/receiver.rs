@@ -197,7 +197,7 @@ impl<P: Protocol> Lane<P> {
         false
     }
 
-    /// Whether one more entry may be made whole before the lane's batch is written. A frame of a few bytes could fill the memory otherwise: the frames of a sound peer do not, because it counts what its entries become.
+    /// Whether one more entry may be made whole before the lane's batch is written. Otherwise a small frame of a faulty peer could fill the memory. A sound peer counts what its entries become, and stays within the window.
     fn has_room_to_make(&self) -> bool {
         self.made_bytes < self.env.shared().config.stream.window_bytes
     }

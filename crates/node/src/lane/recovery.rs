@@ -55,10 +55,8 @@ impl<P: Protocol> Lane<P> {
                     self.store.load(&decoded.key)?;
                     self.in_log.replay_bound(decoded.version.id.at);
                     let planted = &self.env.shared().config.planted;
-                    let (is_any, is_first) = (
-                        planted.builds_on_any_share,
-                        is_first && !planted.revives_forgotten_rows,
-                    );
+                    let is_any = planted.builds_on_any_share;
+                    let is_first = is_first && !planted.revives_forgotten_rows;
                     let made = decoded.make_whole(self.store.chain(decoded.key.as_ref()), is_any);
                     // Else the checkpoint has the effects of later records, or the row is lost and comes again from peers.
                     if made == Made::Whole {

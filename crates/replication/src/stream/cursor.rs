@@ -163,10 +163,10 @@ impl Cursor {
     }
 }
 
-/// How many times as much as its bytes the entries of a frame may weigh. With less than that, a receiver that lags and has large versions would get one entry in each frame, and each frame is read from the log anew.
+/// The entries of a frame may weigh this many times the limit of its bytes. If they might only weigh as much as that limit, a receiver that lags would get large shares one by one, and the log is read anew for each frame.
 const WEIGHS_TIMES: usize = 16;
 
-/// One frame of consecutive entries: of one incarnation, for one receiver. It is beyond `max_bytes`, and its entries weigh more than [`WEIGHS_TIMES`] as much, by one entry at most.
+/// One frame of consecutive entries: of one incarnation, for one receiver. It gets no further entry once it has `max_bytes`, or once its entries weigh [`WEIGHS_TIMES`] as much.
 pub(super) fn gather<'a>(
     lives: &Lives,
     replica: ReplicaId,
