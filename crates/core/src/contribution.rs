@@ -19,6 +19,7 @@ use crate::count::written;
 use crate::{BadFrame, Count, Hlc, Kind, ReplicaId, ReplicaSet, SeenCount, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
@@ -120,6 +121,9 @@ const END_BYTES: usize = 4;
 /// The bytes of an entry with a value beside its name and the value, and those of a count.
 const BESIDE_BYTES: usize = 13;
 const COUNT_BYTES: usize = 32;
+
+/// The numbers of entries, or of those before which others would be. Most writes change few elements.
+pub(crate) type Places = SmallVec<[Result<usize, usize>; 4]>;
 
 /// The bytes of an entry that are not yet taken.
 struct Rest<'a>(&'a [u8]);

@@ -17,14 +17,10 @@
 //!
 //! A reader builds on the base alone, and on no other share. If it has a newer share than the entry's, it does not need the entry: a full copy, or the rows of a checkpoint, have brought more. If it has
 //! neither, it has lost rows, and needs a full copy. The two rules above spare it full copies; what is shown does not depend on them.
-use crate::contribution::{Builder, Contribution};
+use crate::contribution::{Builder, Contribution, Places};
 use crate::{Chain, Content, Hlc, Meta, ReplicaSet, Share, VersionId};
-use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::Arc;
-
-/// How many elements a difference usually has. More of them take memory of their own.
-const FEW: usize = 4;
 
 /// An earlier share of the replica that writes another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +134,7 @@ impl Difference {
     fn elements(&self, base: &Contribution) -> Contribution {
         let changed = 0..self.changed.entries();
         let place = |new: usize| base.place_of(&self.changed, new);
-        let places: SmallVec<[Result<usize, usize>; FEW]> = changed.clone().map(place).collect();
+        let places: Places = changed.clone().map(place).collect();
         let (entries, bytes) = self.room(base, &places);
         let mut next = Builder::with_room(entries, bytes);
         let mut gone = self.gone.iter().map(|&number| number as usize).peekable();

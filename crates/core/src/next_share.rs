@@ -1,11 +1,10 @@
 //! What a replica contributes to the elements of a key after a change. What has changed is put in between what is left of what it has contributed before.
-use crate::contribution::{Added, Builder, Contribution, Name, Removed};
+use crate::contribution::{Added, Builder, Contribution, Name, Places, Removed};
 use crate::count::Sum;
 use crate::share::Contributions;
 use crate::{Compute, Computed, Count, Edit, Kind, NotComputed, ReplicaId, SeenCount, VersionId};
 use bytes::Bytes;
 use rust_decimal::Decimal;
-use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Why an edit writes nothing.
@@ -31,9 +30,6 @@ struct Next<'a> {
     /// What is removed anew.
     removed: Vec<Removed<'a>>,
 }
-
-/// How many elements a write usually changes. More of them take memory of their own.
-const FEW: usize = 4;
 
 /// What an element counts for beside its name and its value.
 const OVERHEAD: usize = 32;
@@ -111,7 +107,7 @@ impl<'a> Next<'a> {
     fn done(self) -> (Contribution, usize) {
         let own = self.own();
         let place = |(name, _): &(Name<'a>, _)| own.position(*name);
-        let places: SmallVec<[Result<usize, usize>; FEW]> = self.added.iter().map(place).collect();
+        let places: Places = self.added.iter().map(place).collect();
         // As much as there is if nothing of what was before has gone meanwhile.
         let (mut entries, mut bytes) = (
             own.entries() + self.removed.len(),
@@ -145,7 +141,7 @@ impl<'a> Next<'a> {
             }
         }
         keep(from..own.added_len(), &mut builder);
-        let counts = builder.bytes() + OVERHEAD * builder.added_len();
+        let counted = builder.bytes() + OVERHEAD * builder.added_len();
         let mut new = self.removed.into_iter().peekable();
         for before in own.removed() {
             while let Some(removed) = new.next_if(|removed| removed.place() < before.place()) {
@@ -158,7 +154,7 @@ impl<'a> Next<'a> {
             }
         }
         new.for_each(|removed| builder.remove(&removed));
-        (builder.done(), counts)
+        (builder.done(), counted)
     }
 }
 
