@@ -698,10 +698,10 @@ impl<P: Protocol> Context<'_, P> {
         placed.is_wanted()
     }
 
-    /// If a key's chain has grown long, drops the versions that are older than its newest `covered` version. So chains of hot keys need not wait for
-    /// a checkpoint.
-    pub fn collect(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
-        self.store.collect(key.as_ref(), &covered);
+    /// Call it before a version is put, if the protocol keeps older ones: it drops the versions of the key that are older than its newest `covered` version, so that chains
+    /// stay short without a checkpoint. In a chain that cannot be shortened it looks again only when the chain has doubled.
+    pub fn make_room(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
+        self.store.make_room(key.as_ref(), &covered);
     }
 
     /// Makes sure that the open batch is synced before anything that is emitted after it leaves, whatever the keyspace's durability. No power loss

@@ -1,25 +1,32 @@
 use crate::{BadFrame, Hlc, ReplicaId, ReplicaSet, VersionId};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
-use std::{cmp::Ordering, fmt};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 /// A timestamp for each replica: what the dissertation calls VV, DSV, sv and DS. A replica that is not named has [`Hlc::ZERO`].
 ///
 /// A dependency set "has at most one entry for each data center" (5.2.2), so it is such a vector too, and its `maxDS`
-/// (Algorithm 5.1, lines 11-18) is the entry-wise maximum. Clusters of up to four replicas need no heap for it.
-#[derive(Default)]
-pub struct Vector(SmallVec<[Hlc; 4]>);
+/// (Algorithm 5.1, lines 11-18) is the entry-wise maximum.
+///
+/// Every version in memory has one, and every request and answer has several, so it takes 16 bytes. A write that depends on nothing, or on writes of one site,
+/// has no more than these. A longer vector is shared by all that have it, and copied when one of them changes it.
+#[derive(Clone, Default)]
+pub struct Vector(Times);
 
-impl Clone for Vector {
-    /// Copies the memory at once, where the derived function would copy entry by entry: every answer has two vectors.
-    fn clone(&self) -> Vector {
-        Vector(SmallVec::from_slice(&self.0))
-    }
+#[derive(Clone, Default)]
+enum Times {
+    #[default]
+    None,
+    One(ReplicaId, Hlc),
+    /// From the first replica on. Clusters of up to four replicas need one allocation for it.
+    Many(Arc<Many>),
 }
+
+type Many = SmallVec<[Hlc; 4]>;
 
 impl Vector {
     /// Zero for every replica.
-    pub const ZERO: Vector = Vector(SmallVec::new_const());
+    pub const ZERO: Vector = Vector(Times::None);
 
     /// The vector of one version: `{<sr, ut>}`.
     pub fn of(version: VersionId) -> Vector {
@@ -30,12 +37,30 @@ impl Vector {
 
     /// The same time for each of the first `replicas` replicas.
     pub fn filled(replicas: usize, at: Hlc) -> Vector {
-        Vector(SmallVec::from_elem(at, replicas))
+        Vector(match replicas {
+            0 => Times::None,
+            1 => Times::One(ReplicaId(0), at),
+            _ => Times::Many(Arc::new(Many::from_elem(at, replicas))),
+        })
+    }
+
+    /// The first replica that has a place here, and the times from that one on.
+    #[inline]
+    fn times(&self) -> (usize, &[Hlc]) {
+        match &self.0 {
+            Times::None => (0, &[]),
+            Times::One(replica, at) => (usize::from(replica.0), std::slice::from_ref(at)),
+            Times::Many(times) => (0, times),
+        }
     }
 
     /// A replica's entry.
+    #[inline]
     pub fn at(&self, replica: ReplicaId) -> Hlc {
-        self.0.get(usize::from(replica.0)).copied().unwrap_or(Hlc::ZERO)
+        let (first, times) = self.times();
+        let place = usize::from(replica.0).checked_sub(first);
+        let at = place.and_then(|place| times.get(place));
+        at.copied().unwrap_or(Hlc::ZERO)
     }
 
     /// Raises a replica's entry to `at`, if it is lower. Returns whether it was.
@@ -58,19 +83,52 @@ impl Vector {
             replica.0,
             ReplicaSet::MAX - 1
         );
-        let place = usize::from(replica.0);
-        if place >= self.0.len() {
-            self.0.resize(place + 1, Hlc::ZERO);
+        match &self.0 {
+            Times::None => self.0 = Times::One(replica, at),
+            Times::One(one, _) if *one == replica => self.0 = Times::One(replica, at),
+            Times::One(one, time) => {
+                let mut times = Many::from_elem(Hlc::ZERO, usize::from(replica.0.max(one.0)) + 1);
+                times[usize::from(one.0)] = *time;
+                times[usize::from(replica.0)] = at;
+                self.0 = Times::Many(Arc::new(times));
+            }
+            Times::Many(_) => {
+                let times = self.own(usize::from(replica.0) + 1);
+                times[usize::from(replica.0)] = at;
+            }
         }
-        self.0[place] = at;
+    }
+
+    /// Times for at least this number of replicas that no other vector shares.
+    fn own(&mut self, replicas: usize) -> &mut Many {
+        if !matches!(self.0, Times::Many(_)) {
+            let (first, times) = self.times();
+            let mut many = Many::from_elem(Hlc::ZERO, first);
+            many.extend_from_slice(times);
+            self.0 = Times::Many(Arc::new(many));
+        }
+        let Times::Many(times) = &mut self.0 else {
+            unreachable!("it was just made one");
+        };
+        let times = Arc::make_mut(times);
+        if times.len() < replicas {
+            times.resize(replicas, Hlc::ZERO);
+        }
+        times
     }
 
     /// Raises this vector to the entry-wise maximum of both.
     pub fn merge(&mut self, other: &Vector) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), Hlc::ZERO);
+        if self.covers(other) {
+            return;
         }
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+        if other.covers(self) {
+            *self = other.clone();
+            return;
+        }
+        let (first, theirs) = other.times();
+        let times = self.own(first + theirs.len());
+        for (mine, theirs) in times[first..].iter_mut().zip(theirs) {
             *mine = (*mine).max(*theirs);
         }
     }
@@ -84,17 +142,31 @@ impl Vector {
 
     /// Lowers this vector to the entry-wise minimum of both.
     pub fn meet(&mut self, other: &Vector) {
-        self.0.truncate(other.0.len());
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).min(*theirs);
+        if other.covers(self) {
+            return;
+        }
+        if self.covers(other) {
+            *self = other.clone();
+            return;
+        }
+        for (place, mine) in self.own(0).iter_mut().enumerate() {
+            *mine = (*mine).min(other.at(ReplicaId(place as u16)));
         }
     }
 
     /// Whether every entry is at least the other's.
     pub fn covers(&self, other: &Vector) -> bool {
-        let (mine, more) = other.0.split_at(self.0.len().min(other.0.len()));
-        let is_covered = mine.iter().zip(&self.0).all(|(theirs, mine)| theirs <= mine);
-        is_covered && more.iter().all(|&theirs| theirs == Hlc::ZERO)
+        if let (Times::Many(mine), Times::Many(theirs)) = (&self.0, &other.0)
+            && Arc::ptr_eq(mine, theirs)
+        {
+            return true;
+        }
+        let ((begin, mine), (first, theirs)) = (self.times(), other.times());
+        let mut theirs = theirs.iter().zip(first..);
+        theirs.all(|(&at, place)| {
+            let mine = place.checked_sub(begin).and_then(|place| mine.get(place));
+            at <= mine.copied().unwrap_or(Hlc::ZERO)
+        })
     }
 
     /// Whether the version's own timestamp is at most its replica's entry.
@@ -104,8 +176,10 @@ impl Vector {
 
     /// The entries that are not zero, by replica.
     pub fn entries(&self) -> impl Iterator<Item = (ReplicaId, Hlc)> + '_ {
-        let named = self.0.iter().enumerate().filter(|(_, at)| **at != Hlc::ZERO);
-        named.map(|(place, &at)| (ReplicaId(place as u16), at))
+        let (first, times) = self.times();
+        let entries = times.iter().zip(first as u16..);
+        let entries = entries.map(|(&at, replica)| (ReplicaId(replica), at));
+        entries.filter(|(_, at)| *at != Hlc::ZERO)
     }
 
     /// The replicas whose entries are not zero.
@@ -115,7 +189,7 @@ impl Vector {
 
     /// The largest entry.
     pub fn newest(&self) -> Hlc {
-        self.0.iter().copied().max().unwrap_or(Hlc::ZERO)
+        self.times().1.iter().copied().max().unwrap_or(Hlc::ZERO)
     }
 
     /// The smallest entry of the first `replicas` replicas: what GentleRain calls GST.
@@ -151,14 +225,18 @@ impl Vector {
         Ok(vector)
     }
 
-    /// The heap memory that it takes, in bytes.
+    /// The heap memory that it takes, in bytes. What it shares with other vectors counts for each of them.
     pub fn heap_bytes(&self) -> usize {
-        match self.0.spilled() {
-            true => self.0.capacity() * size_of::<Hlc>(),
-            false => 0,
+        match &self.0 {
+            Times::None | Times::One(..) => 0,
+            Times::Many(times) if times.spilled() => SHARED_BYTES + times.capacity() * size_of::<Hlc>(),
+            Times::Many(_) => SHARED_BYTES,
         }
     }
 }
+
+/// What the memory of a shared vector begins with: the two counts of the `Arc`, and the times or the place where they are.
+const SHARED_BYTES: usize = 2 * size_of::<usize>() + size_of::<Many>();
 
 /// Entry by entry: a missing one is zero.
 impl PartialEq for Vector {
@@ -210,6 +288,17 @@ mod tests {
     }
 
     #[test]
+    fn it_takes_16_bytes_and_a_change_is_its_own() {
+        assert_eq!(size_of::<Vector>(), 16);
+        let one = vector(&[(0, 5), (2, 1)]);
+        let mut other = one.clone();
+        other.raise(ReplicaId(2), Hlc(9));
+        other.set(ReplicaId(5), Hlc(1));
+        assert_eq!(one, vector(&[(0, 5), (2, 1)]));
+        assert_eq!(other, vector(&[(0, 5), (2, 9), (5, 1)]));
+    }
+
+    #[test]
     fn a_missing_entry_is_zero() {
         let (short, long) = (vector(&[(0, 5)]), vector(&[(0, 5), (2, 1)]));
         assert!(long.covers(&short) && !short.covers(&long));
@@ -226,9 +315,11 @@ mod tests {
     fn one_covers_another_if_it_does_entry_by_entry() {
         let few = |number: u64| {
             let entries = [number % 3, number / 3 % 3, number / 9];
-            let long = Vector(entries.map(Hlc).into_iter().collect());
-            let short = entries.iter().rposition(|&at| at != 0).map_or(0, |last| last + 1);
-            let short = Vector(entries[..short].iter().map(|&at| Hlc(at)).collect());
+            let long = Vector(Times::Many(Arc::new(entries.map(Hlc).into_iter().collect())));
+            let mut short = Vector::ZERO;
+            for (replica, at) in long.entries() {
+                short.set(replica, at);
+            }
             [long, short]
         };
         let all: Vec<Vector> = (0..27).flat_map(few).collect();
@@ -240,6 +331,16 @@ mod tests {
                 .map(ReplicaId)
                 .all(|replica| one.at(replica) >= other.at(replica));
             assert_eq!(one.covers(other), expected, "{one:?} and {other:?}");
+            let of_both = |of: fn(Hlc, Hlc) -> Hlc| {
+                let replicas = (0..4).map(ReplicaId);
+                let of_both = replicas.map(|replica| of(one.at(replica), other.at(replica)));
+                Vector(Times::Many(Arc::new(of_both.collect())))
+            };
+            let (before, mut met) = (other.clone(), one.clone());
+            met.meet(other);
+            assert_eq!(met, of_both(Hlc::min), "{one:?} and {other:?}");
+            assert_eq!(one.clone().merged(other), of_both(Hlc::max), "{one:?} and {other:?}");
+            assert_eq!(*other, before, "what is shared does not change");
         }
     }
 

@@ -1,6 +1,7 @@
 use crate::{BadFrame, Content, Gone, Hlc, Key, Micros, ReplicaId, ReplicaSet, Wire};
 use bytes::Bytes;
 use std::{cmp::Ordering, fmt};
+use thin_vec::ThinVec;
 
 /// The name of a version: when it was stamped, and by which replica. Names have no order: versions of a key are ordered by their [`Rank`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -338,12 +339,9 @@ impl VersionRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain<M> {
     newest: Version<M>,
-    /// Oldest first, so that a hot key's newest version is put at the end. Boxed to save memory: almost every chain has one version.
-    #[allow(
-        clippy::box_collection,
-        reason = "eight bytes instead of 24 in every chain of one"
-    )]
-    older: Option<Box<Vec<Version<M>>>>,
+    /// Oldest first, so that a hot key's newest version is put at the end. Almost every chain has one version, so this takes eight bytes. And all of it is in one place: a write
+    /// mostly waits for memory.
+    older: ThinVec<Version<M>>,
 }
 
 /// The place of a version among others that are in order. Its rank is not known: it is first looked for as its own base, as most versions are, and then among
@@ -354,15 +352,15 @@ fn place_of<M: Meta>(versions: &[Version<M>], id: VersionId) -> Option<usize> {
         .or_else(|| versions.iter().position(|held| held.id == id))
 }
 
-/// The initial room for older versions: there are usually this many before they are collected.
-const FEW: usize = 3;
+/// The initial room for older versions. Usually only the last one is kept.
+const FEW: usize = 1;
 
 impl<M: Meta> Chain<M> {
     /// A chain of one.
     pub fn new(version: Version<M>) -> Chain<M> {
         Chain {
             newest: version,
-            older: None,
+            older: ThinVec::new(),
         }
     }
 
@@ -370,17 +368,14 @@ impl<M: Meta> Chain<M> {
     pub fn newest_first(versions: impl IntoIterator<Item = Version<M>>) -> Option<Chain<M>> {
         let mut versions = versions.into_iter();
         let newest = versions.next()?;
-        let mut older: Vec<Version<M>> = versions.collect();
+        let mut older: ThinVec<Version<M>> = versions.collect();
         older.reverse();
         debug_assert!(
             older.is_sorted_by(|before, after| before.rank() < after.rank())
                 && older.last().is_none_or(|second| second.rank() < newest.rank()),
             "newest first"
         );
-        let mut chain = Chain {
-            newest,
-            older: (!older.is_empty()).then(|| Box::new(older)),
-        };
+        let mut chain = Chain { newest, older };
         chain.wrap_over(chain.oldest().content.is_share());
         Some(chain)
     }
@@ -393,8 +388,7 @@ impl<M: Meta> Chain<M> {
     }
 
     fn oldest(&self) -> &Version<M> {
-        let oldest = self.older.as_deref().and_then(|older| older.first());
-        oldest.unwrap_or(&self.newest)
+        self.older.first().unwrap_or(&self.newest)
     }
 
     /// The newest version.
@@ -404,17 +398,12 @@ impl<M: Meta> Chain<M> {
 
     /// Whether a version is in the chain.
     pub fn holds(&self, id: VersionId) -> bool {
-        self.newest.id == id
-            || self
-                .older
-                .as_deref()
-                .is_some_and(|older| place_of(older, id).is_some())
+        self.newest.id == id || place_of(&self.older, id).is_some()
     }
 
     /// Whether a version of this rank is in the chain: faster than [`Chain::holds`] if it is not.
     pub fn holds_rank(&self, rank: Rank) -> bool {
-        let find = |older: &Vec<Version<M>>| older.binary_search_by_key(&rank, Version::rank).is_ok();
-        self.newest.rank() == rank || self.older.as_deref().is_some_and(find)
+        self.newest.rank() == rank || self.older.binary_search_by_key(&rank, Version::rank).is_ok()
     }
 
     /// Whether there are shares.
@@ -433,7 +422,7 @@ impl<M: Meta> Chain<M> {
     pub fn shares(&self) -> impl Iterator<Item = &Version<M>> + Clone {
         let is_share = |version: &&Version<M>| version.content.is_share();
         let older = match self.has_shares() {
-            true => self.older.as_deref().map_or(&[][..], Vec::as_slice),
+            true => self.older.as_slice(),
             false => &[],
         };
         let shares = older.partition_point(|version| is_share(&version));
@@ -443,7 +432,8 @@ impl<M: Meta> Chain<M> {
 
     /// All versions, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Version<M>> + Clone {
-        std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter().rev()))
+        let older = std::iter::once(&self.older).flat_map(|older| older.iter().rev());
+        std::iter::once(&self.newest).chain(older)
     }
 
     /// The newest version of which `wanted` is true. Every protocol asks for that.
@@ -454,7 +444,7 @@ impl<M: Meta> Chain<M> {
     /// The number of versions; at least one.
     #[allow(clippy::len_without_is_empty, reason = "a chain is never empty")]
     pub fn len(&self) -> usize {
-        1 + self.older.as_ref().map_or(0, |older| older.len())
+        1 + self.older.len()
     }
 
     /// Whether the chain has at least `few` versions, and their number is a power of two: it has doubled since this was last so. A caller that looks
@@ -479,10 +469,7 @@ impl<M: Meta> Chain<M> {
             return false;
         }
         let is_replaced = |held: &Version<M>| held.rank() < version.rank() && version.meta.replaces(held.id);
-        if let Some(older) = &mut self.older {
-            older.retain(|held| !is_replaced(held));
-        }
-        self.shrink();
+        self.retain_older(|held| !is_replaced(held));
         if is_replaced(&self.newest) {
             self.newest = version;
             return true;
@@ -490,12 +477,10 @@ impl<M: Meta> Chain<M> {
         self.insert_in_place(version)
     }
 
-    /// Drops an empty list. Shortens a list that has much more room than versions: memory is counted by versions, and not by room.
+    /// Shortens a list that has much more room than versions: memory is counted by versions, and not by room.
     fn shrink(&mut self) {
-        match &mut self.older {
-            Some(older) if older.is_empty() => self.older = None,
-            Some(older) if older.capacity() > 4 * older.len().max(FEW) => older.shrink_to(2 * older.len()),
-            _ => {}
+        if self.older.capacity() > 4 * self.older.len() {
+            self.older.shrink_to_fit();
         }
     }
 
@@ -509,22 +494,20 @@ impl<M: Meta> Chain<M> {
     fn insert_by_rank(&mut self, version: Version<M>) -> bool {
         let rank = version.rank();
         if rank > self.newest.rank() {
-            let previous = std::mem::replace(&mut self.newest, version);
-            // Most chains have one older version for a while, and some have thousands.
-            self.older
-                .get_or_insert_with(|| Box::new(Vec::with_capacity(FEW)))
-                .push(previous);
+            if self.older.capacity() == 0 {
+                self.older.reserve_exact(FEW);
+            }
+            self.older.push(std::mem::replace(&mut self.newest, version));
             return true;
         }
         // Not by the name alone: a transaction gives a share and a version of the register one name.
         if rank == self.newest.rank() {
             return false;
         }
-        let older = self.older.get_or_insert_default();
-        match older.binary_search_by(|held| held.rank().cmp(&rank)) {
+        match self.older.binary_search_by(|held| held.rank().cmp(&rank)) {
             Ok(_) => false,
             Err(place) => {
-                older.insert(place, version);
+                self.older.insert(place, version);
                 true
             }
         }
@@ -545,7 +528,7 @@ impl<M: Meta> Chain<M> {
         if version.rank() <= replaced {
             return false;
         }
-        if self.older.is_none() {
+        if self.older.is_empty() {
             self.newest = version;
             return true;
         }
@@ -557,12 +540,11 @@ impl<M: Meta> Chain<M> {
     /// is removed in O(1), an older one costs a move of those that are newer.
     pub fn remove(&mut self, rank: Rank) -> Option<Version<M>> {
         let shares = self.has_shares();
-        let older = self.older.as_deref_mut()?;
         let removed = if self.newest.rank() == rank {
-            std::mem::replace(&mut self.newest, older.pop()?)
+            std::mem::replace(&mut self.newest, self.older.pop()?)
         } else {
-            let place = older.binary_search_by_key(&rank, Version::rank).ok()?;
-            older.remove(place)
+            let place = self.older.binary_search_by_key(&rank, Version::rank).ok()?;
+            self.older.remove(place)
         };
         self.shrink();
         self.wrap_over(shares);
@@ -575,7 +557,7 @@ impl<M: Meta> Chain<M> {
             let shares = self.newest_shares(|_| true);
             self.retain_older(|version| shares.contains(&version.id));
         } else {
-            self.older = None;
+            self.older = ThinVec::new();
         }
     }
 
@@ -591,9 +573,7 @@ impl<M: Meta> Chain<M> {
     }
 
     fn retain_older(&mut self, keep: impl FnMut(&Version<M>) -> bool) {
-        if let Some(older) = &mut self.older {
-            older.retain(keep);
-        }
+        self.older.retain(keep);
         self.shrink();
     }
 
@@ -608,14 +588,28 @@ impl<M: Meta> Chain<M> {
     pub fn collect(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
         if M::SIBLINGS {
             let before = self.len();
-            if before > 1
-                && covered(&self.newest)
-                && let Some(older) = &mut self.older
-            {
-                older.retain(|version| !version.content.is_delete());
+            if before > 1 && covered(&self.newest) {
+                self.retain_older(|version| !version.content.is_delete());
             }
-            self.shrink();
             return before - self.len();
+        }
+        let dropped = self.drop_covered(covered);
+        self.shrink();
+        dropped
+    }
+
+    /// Drops what no request may read any more, as [`Chain::collect`] does, right before another version is inserted: the memory of the list is kept for that one.
+    pub fn make_room(&mut self, covered: impl Fn(&Version<M>) -> bool) {
+        match M::SIBLINGS {
+            true => drop(self.collect(covered)),
+            false => drop(self.drop_covered(covered)),
+        }
+    }
+
+    fn drop_covered(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
+        if covered(&self.newest) && !self.has_shares() && self.older.len() == 1 && self.older[0].content.base().is_none() {
+            self.older.clear();
+            return 1;
         }
         let before = self.len();
         let keep = self
@@ -635,7 +629,7 @@ impl<M: Meta> Chain<M> {
         }
         let below = before - keep;
         let mut place = 0;
-        self.retain_older(|version| {
+        self.older.retain(|version| {
             place += 1;
             match version.content.share() {
                 Some(_) => !has_newer(version),
@@ -679,8 +673,8 @@ pub trait Versions<M>: Send {
     /// is there.
     fn put(&mut self, key: &Key, version: Version<M>) -> Placed;
 
-    /// Drops what is older than the chain's newest covered version, if the chain is long.
-    fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);
+    /// Drops what is older than the chain's newest covered version, if there is much of it. Another version of the key is put next.
+    fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);
 
     /// The number of keys that have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;

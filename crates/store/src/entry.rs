@@ -238,12 +238,15 @@ fn chain_cost_bytes<M: Meta>(chain: &Chain<M>) -> u64 {
     versions + older_cost_bytes::<M>(chain.len() - 1)
 }
 
+/// What the memory of a list begins with: its length, and its room.
+const LIST_BYTES: usize = 2 * size_of::<usize>();
+
 /// The memory of the list of older versions, in bytes, without what those versions have on the heap.
 fn older_cost_bytes<M>(older: usize) -> u64 {
     if older == 0 {
         return 0;
     }
-    (allocation(size_of::<Vec<Version<M>>>()) + older * size_of::<Version<M>>()) as u64
+    allocation(LIST_BYTES + older * size_of::<Version<M>>()) as u64
 }
 
 /// Inserts a version, and returns by how many bytes the chain's cost grows. Only the difference: the chain is not walked. `None`: it was there already.

@@ -9,7 +9,13 @@ use crate::salvage::Pages;
 use crate::tombstone::LineId;
 use crate::{EngineError, Place, Snapshot, Table};
 use bytes::Bytes;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 use thiserror::Error;
 use turnbuckle_core::{BadFrame, Chain, Key, Meta, Micros, Placed, Rank, Version, Versions, hash_slot};
 
@@ -112,8 +118,8 @@ pub struct Store<M> {
     pub(crate) epoch: u64,
     /// The position of the clock's hand.
     pub(crate) hand: usize,
-    /// The index of the entry of the last version that was put: the next lookup is mostly of the same key.
-    recent: usize,
+    /// The index of the entry that was last looked up: an input looks several times for the same key.
+    recent: AtomicUsize,
 }
 
 /// The meta of the last finished checkpoint in a table, without opening its store.
@@ -159,7 +165,7 @@ impl<M: Meta> Store<M> {
             checkpoint: None,
             epoch: 0,
             hand: 0,
-            recent: 0,
+            recent: AtomicUsize::new(0),
         };
         store.load_all(&*snapshot)?;
         Ok((store, meta))
@@ -414,6 +420,25 @@ impl<M: Meta> Store<M> {
         );
     }
 
+    /// The index of a key's entry.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let recent = self.recent.load(Ordering::Relaxed);
+        let at_recent = self.entries.get_index(recent);
+        if at_recent.is_some_and(|(stored, _)| stored.as_slice() == key) {
+            return Some(recent);
+        }
+        let index = self.entries.get_index_of(key)?;
+        self.recent.store(index, Ordering::Relaxed);
+        Some(index)
+    }
+
+    /// Looks at keys that are needed soon, one right behind the other: so the processor fetches them from memory at the same time. Each put of a key mostly waits for that.
+    pub fn look_ahead<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        let versions = |key| Some(self.entries.get(key)?.chain()?.len());
+        let seen: usize = keys.filter_map(versions).sum();
+        std::hint::black_box(seen);
+    }
+
     /// Changes one entry, and every count that depends on it. The entry becomes dirty.
     pub(crate) fn change(&mut self, index: usize, with: impl FnOnce(&mut Entry<M>)) {
         let (key, entry) = self
@@ -472,8 +497,9 @@ impl<M: Meta> Store<M> {
 impl<M: Meta> Versions<M> for Store<M> {
     /// One lookup, no allocation.
     fn chain(&self, key: &[u8]) -> Option<&Chain<M>> {
-        match self.entries.get(key) {
-            Some(entry) => {
+        match self.find(key) {
+            Some(index) => {
+                let entry = &self.entries[index];
                 entry.marks().warm();
                 entry.chain()
             }
@@ -493,7 +519,7 @@ impl<M: Meta> Versions<M> for Store<M> {
     /// # Panics
     /// If the key is not resident: whether the version is new could not be known.
     fn put(&mut self, key: &Key, version: Version<M>) -> Placed {
-        let index = match self.entries.get_index_of(key.as_ref()) {
+        let index = match self.find(key.as_ref()) {
             Some(index) => index,
             None => {
                 self.assert_resident(key.as_ref());
@@ -504,7 +530,6 @@ impl<M: Meta> Versions<M> for Store<M> {
             content: version.content.compact(),
             ..version
         };
-        self.recent = index;
         let history = self.options.history;
         let entry = &mut self.entries[index];
         entry.marks().warm();
@@ -542,20 +567,15 @@ impl<M: Meta> Versions<M> for Store<M> {
         Placed::Added
     }
 
-    fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {
-        let recent = self.entries.get_index(self.recent);
-        let index = match recent.is_some_and(|(stored, _)| stored.as_slice() == key) {
-            true => Some(self.recent),
-            false => self.entries.get_index_of(key),
-        };
-        let Some(index) = index else {
+    fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {
+        let Some(index) = self.find(key) else {
             return;
         };
         let chain = self.entries[index].chain();
         if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN)) {
             self.change(index, |entry| {
                 if let Some(chain) = entry.chain_mut() {
-                    chain.collect(covered);
+                    chain.make_room(covered);
                 }
             });
         }
@@ -571,8 +591,8 @@ impl<M: Meta> Versions<M> for Store<M> {
 }
 
 /// A chain of at least this number of versions is searched, whenever its length has doubled, for versions that no
-/// request can ask for any more.
-const LONG_CHAIN: usize = 4;
+/// request can ask for any more. Mostly nobody asks for the last but one, and then a key that is written often keeps two, one of which may still be asked for.
+const LONG_CHAIN: usize = 2;
 
 pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
     let (key, _) = entries

@@ -141,7 +141,14 @@ impl<P: Protocol> Lane<P> {
             true => Hlc::ZERO,
             false => self.incoming.waits_until(replica),
         };
+        let mut looked_at = 0;
         while self.is_next_due(replica, horizon, waits_until) {
+            if looked_at == 0 {
+                let next = self.incoming.next_entries(replica, AHEAD);
+                self.store.look_ahead(next.map(|entry| entry.decoded.key.as_ref()));
+                looked_at = AHEAD;
+            }
+            looked_at -= 1;
             let stream = self.incoming.stream(replica).expect("it has a next item");
             let covered = stream.covered();
             let item = self.incoming.pop(replica).expect("it was just seen");

@@ -30,7 +30,7 @@ impl Versions<()> for Chains {
         }
     }
 
-    fn collect(&mut self, _: &[u8], _: &dyn Fn(&Version<()>) -> bool) {}
+    fn make_room(&mut self, _: &[u8], _: &dyn Fn(&Version<()>) -> bool) {}
 
     fn live_keys(&self) -> u64 {
         self.0.len() as u64

@@ -367,9 +367,9 @@ impl Protocol for Cops {
         }
         let (id, nearest) = (version.id, version.meta.clone());
         // A version that came with a full copy may have been shown at the copy's source, where older versions were collected.
-        let is_new = cx.put(key.clone(), version);
+        self.make_room(cx, &key);
+        let is_new = cx.put(key, version);
         self.look_after(cx, id, &nearest, !is_new);
-        self.collect(cx, &key);
     }
 
     fn on_mark(&mut self, cx: &mut Cx<'_>, from: ServerId, mark: Message) {

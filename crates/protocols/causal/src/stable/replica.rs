@@ -294,12 +294,12 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         if from != cx.me {
             self.stable.arrived(cx.now, version.id, R::dependencies(&version));
         }
+        cx.make_room(&key, |version| self.covered(version));
         match from == cx.me {
-            true => cx.replicate(cx.others(), key.clone(), version),
-            false => cx.put(key.clone(), version),
+            true => cx.replicate(cx.others(), key, version),
+            false => cx.put(key, version),
         };
         self.stable.has_put(cx);
-        cx.collect(&key, |version| self.covered(version));
     }
 
     fn on_mark(&mut self, cx: &mut Cx<'_, R>, from: ServerId, mark: Message<Slice>) {
@@ -646,10 +646,10 @@ impl<R: Rules> TimedReplica<R> {
 
     /// Puts a version that was stamped here, and replicates it.
     fn put(&mut self, cx: &mut Cx<'_, R>, key: Key, version: Version<R::Meta>) {
-        let kept = cx.replicate(cx.others(), key.clone(), version);
+        cx.make_room(&key, |version| self.covered(version));
+        let kept = cx.replicate(cx.others(), key, version);
         assert!(kept, "a new stamp names no version that is there");
         self.stable.has_put(cx);
-        cx.collect(&key, |version| self.covered(version));
     }
 
     /// A transaction without conditions. All that it writes has one timestamp. So at every site, whoever sees what is stable there sees all of it or nothing: a heartbeat

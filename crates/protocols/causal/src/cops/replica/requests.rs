@@ -164,7 +164,8 @@ impl Cops {
                 meta: nearest,
             };
             let written = version.label();
-            let kept = cx.replicate(cx.others(), key.clone(), version);
+            self.make_room(cx, &key);
+            let kept = cx.replicate(cx.others(), key, version);
             assert!(kept, "a new stamp names no version that is there");
             Ok((written, changed))
         });
@@ -175,7 +176,6 @@ impl Cops {
         };
         match written {
             Ok((written, changed)) => {
-                self.collect(cx, &key);
                 let receipt = self.receipt(cx, given, Some(written), Hidden::default());
                 cx.reply(id, Response::Written { changed }, decided(receipt));
             }

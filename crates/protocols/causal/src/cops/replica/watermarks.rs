@@ -118,9 +118,9 @@ impl Cops {
         self.fresh = Hlc::LATEST;
     }
 
-    /// Collects a hot key's chain without a checkpoint. Versions that are older than a visible one are dropped, if this replica looks after all that
+    /// Shortens a hot key's chain without a checkpoint, before another version is put. Versions that are older than a visible one are dropped, if this replica looks after all that
     /// are not visible.
-    pub(super) fn collect(&mut self, cx: &mut Cx<'_>, key: &Key) {
+    pub(super) fn make_room(&mut self, cx: &mut Cx<'_>, key: &Key) {
         const LONG: usize = 16;
         let Some(chain) = cx.chain(key).filter(|chain| chain.has_doubled(LONG)) else {
             return;
@@ -129,7 +129,7 @@ impl Cops {
         let unknown = chain.iter().filter(|version| !is_known(version.id)).last();
         let unknown = unknown.map(|version| (version.rank(), version.meta.clone()));
         let fresh = self.fresh;
-        cx.collect(key, |version| {
+        cx.make_room(key, |version| {
             let is_above = unknown
                 .as_ref()
                 .is_some_and(|(unknown, _)| version.rank() > *unknown);
