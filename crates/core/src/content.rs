@@ -63,21 +63,34 @@ pub(crate) struct Brief {
 /// What an `Arc` takes beside what it shares.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
-/// A value that expires, or whose expiry was changed. Or what was written over shares.
+/// A value that expires, or whose expiry was changed. Or what was written over shares. 64 bytes: there may be millions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Register {
     /// `None` for a delete, and for an expiry of shares alone.
     value: Option<Bytes>,
-    until: Option<Micros>,
-    base: Option<VersionId>,
+    /// [`NEVER`], or a time up to [`Content::LATEST`].
+    until: Micros,
+    /// Of time zero, as no version is: it is its own base.
+    base: VersionId,
     /// Boxed, because almost no register resets anything, and millions of values may expire.
     resets: Option<Box<Resets>>,
 }
 
+/// Later than any time of expiry.
+const NEVER: Micros = Micros(u64::MAX);
+
 impl Register {
+    fn until(&self) -> Option<Micros> {
+        Some(self.until).filter(|until| *until != NEVER)
+    }
+
+    fn base(&self) -> Option<VersionId> {
+        Some(self.base).filter(|base| base.at != Hlc::ZERO)
+    }
+
     /// Whether it says nothing but this value.
     fn is_only(&self, value: &Bytes) -> bool {
-        let is_alone = self.until.is_none() && self.base.is_none() && self.resets.is_none();
+        let is_alone = self.until().is_none() && self.base().is_none() && self.resets.is_none();
         is_alone && self.value.as_ref() == Some(value)
     }
 }
@@ -118,8 +131,8 @@ impl Content {
         };
         Content::of_register(Register {
             value,
-            until,
-            base,
+            until: until.unwrap_or(NEVER),
+            base: base.unwrap_or_default(),
             resets: (!resets.is_empty()).then(|| Box::new(resets)),
         })
     }
@@ -156,8 +169,8 @@ impl Content {
         if let Kept::Value(value) = &mut self.0 {
             *self = Content::of_register(Register {
                 value: Some(std::mem::take(value)),
-                until: None,
-                base: None,
+                until: NEVER,
+                base: VersionId::default(),
                 resets: None,
             });
         }
@@ -223,7 +236,7 @@ impl Content {
             return Some(value);
         }
         let register = self.more()?;
-        let is_shown = register.until.is_none_or(|until| Hlc::from_wall(until) > now);
+        let is_shown = register.until().is_none_or(|until| Hlc::from_wall(until) > now);
         register.value.as_ref().filter(|_| is_shown)
     }
 
@@ -246,7 +259,7 @@ impl Content {
     /// When the value expires, in microseconds since 1970. `None`: never, or there is no value.
     #[inline]
     pub fn until(&self) -> Option<Micros> {
-        self.more()?.until
+        self.more()?.until()
     }
 
     /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete. For a share, [`Rank::SHARES`].
@@ -254,7 +267,7 @@ impl Content {
     pub fn base(&self) -> Option<VersionId> {
         match self.share() {
             Some(_) => Some(Rank::SHARES),
-            None => self.more()?.base,
+            None => self.more()?.base(),
         }
     }
 
@@ -262,12 +275,9 @@ impl Content {
     #[must_use]
     pub fn without_base(self) -> Content {
         match self.more() {
-            Some(Register {
-                value: Some(value),
-                until,
-                base: Some(_),
-                ..
-            }) => Content::register(Some(value.clone()), *until, None, self.resets().clone()),
+            Some(more) if more.value.is_some() && more.base().is_some() => {
+                Content::register(more.value.clone(), more.until(), None, self.resets().clone())
+            }
             _ => self,
         }
     }
@@ -299,7 +309,7 @@ impl Content {
     #[must_use]
     pub fn without_resets(self) -> Content {
         match self.more() {
-            Some(more) => Content::register(more.value.clone(), more.until, more.base, Resets::default()),
+            Some(more) => Content::register(more.value.clone(), more.until(), more.base(), Resets::default()),
             None => self,
         }
     }
@@ -308,7 +318,7 @@ impl Content {
     #[inline]
     pub fn is_delete(&self) -> bool {
         match self.other() {
-            Some(OtherKind::Register(register)) => register.value.is_none() && register.until.is_none(),
+            Some(OtherKind::Register(register)) => register.value.is_none() && register.until().is_none(),
             other => matches!(other, Some(OtherKind::Delete)),
         }
     }
@@ -394,6 +404,11 @@ mod tests {
         // A value that expires, and a small hash: sizes of allocations go up in steps of 16 bytes.
         assert!(size_of::<Register>() <= 80, "{}", size_of::<Register>());
         assert!(size_of::<Share>() + ARC_BYTES <= 96, "{}", size_of::<Share>());
+    }
+
+    #[test]
+    fn a_value_that_expires_takes_64_bytes_more() {
+        assert_eq!((size_of::<Content>(), size_of::<Register>()), (32, 64));
     }
 
     #[test]

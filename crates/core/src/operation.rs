@@ -301,7 +301,7 @@ impl Lifetime {
 }
 
 /// An answer, and how fresh it provably was. Failures and whole-keyspace operations have no receipt.
-pub type Answered = (Answer, Option<Receipt>);
+pub type Answered = (Answer, Option<Box<Receipt>>);
 
 /// Why an operation failed, and whether it may have happened all the same. Each has a stable first word
 /// ([`Failure::word`]) by which clients tell them apart.

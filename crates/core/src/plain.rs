@@ -376,7 +376,7 @@ struct Gathering {
     values: Vec<Option<Bytes>>,
     missing: usize,
     /// What the answers so far prove together.
-    receipt: Option<Receipt>,
+    receipt: Option<Box<Receipt>>,
 }
 
 impl<P: PlainProtocol> PlainSession<P> {
@@ -482,7 +482,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
                 gathering.values[part as usize] = value;
                 gathering.missing -= 1;
                 gathering.receipt = Some(match gathering.receipt.take() {
-                    Some(so_far) => so_far.merged(receipt),
+                    Some(so_far) => Box::new(so_far.merged(*receipt)),
                     None => receipt,
                 });
                 if gathering.missing == 0 {

@@ -807,7 +807,7 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.emit(Emitted::Reply {
             id,
             response,
-            receipt,
+            receipt: Box::new(receipt),
         });
     }
 

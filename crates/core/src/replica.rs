@@ -175,7 +175,12 @@ pub enum Output<P: Protocol> {
         /// The answer.
         response: P::Response,
         /// What the answer proves.
-        receipt: Receipt,
+        receipt: Box<Receipt>,
+    },
+    /// The answer to a request is durable. It was heard ahead ([`Replica::hear_ahead`]).
+    Durable {
+        /// The request.
+        id: RequestId,
     },
 }
 
@@ -193,7 +198,7 @@ pub struct Batch<M> {
     pub must_sync: bool,
 }
 
-/// The number of held outputs, newest first, that [`Replica::held_reply`] looks through.
+/// The number of held outputs, newest first, that [`Replica::hear_ahead`] looks through.
 const LAST_HELD: usize = 1024;
 
 /// A version as it has arrived. If it gets a floor here, that is logged beside it.
@@ -505,23 +510,28 @@ impl<P: Protocol> Replica<P> {
         self.parts.held.pop_front().map(|(_, output)| output)
     }
 
-    /// The answer to a request, if it is held because it is not durable yet and is among the last 1,024 outputs that are held. `None` while it may
-    /// contain timestamps beyond the bound that is on disk.
-    pub fn held_reply(&self, asked: RequestId) -> Option<(&P::Response, &Receipt)> {
+    /// Takes the answer to a request, if it is held because it is not durable yet, is among the last 1,024 outputs that are held, and `may` is true of it.
+    /// [`Output::Durable`] comes in its place. `None` while it may contain timestamps beyond the bound that is on disk.
+    pub fn hear_ahead(
+        &mut self,
+        asked: RequestId,
+        may: impl FnOnce(&P::Response) -> bool,
+    ) -> Option<(P::Response, Box<Receipt>)> {
         if self.parts.clock.last() >= self.parts.granted_bound {
             return None;
         }
-        let newest_first = self.parts.held.iter().rev().take(LAST_HELD);
-        newest_first
-            .filter_map(|(_, output)| match output {
-                Output::Reply {
-                    id,
-                    response,
-                    receipt,
-                } => Some((id, response, receipt)),
-                Output::Send { .. } | Output::Mark { .. } => None,
-            })
-            .find_map(|(&id, response, receipt)| (id == asked).then_some((response, receipt)))
+        let newest_first = self.parts.held.iter_mut().rev().take(LAST_HELD);
+        let mut held = newest_first.map(|(_, output)| output);
+        let held = held.find(|output| matches!(output, Output::Reply { id, .. } if *id == asked))?;
+        if !matches!(held, Output::Reply { response, .. } if may(response)) {
+            return None;
+        }
+        match std::mem::replace(held, Output::Durable { id: asked }) {
+            Output::Reply {
+                response, receipt, ..
+            } => Some((response, receipt)),
+            _ => unreachable!("it was just seen to be an answer"),
+        }
     }
 
     /// When to send the next [`Input::Tick`], in monotonic time.

@@ -94,8 +94,8 @@ pub struct SessionId(pub u64);
 /// The outcome of a question to a server.
 #[derive(Debug)]
 pub enum Outcome<R> {
-    /// The server answered.
-    Answered(R, Receipt),
+    /// The server answered. The receipt is on the heap, because an answer is handed on several times until it is written.
+    Answered(R, Box<Receipt>),
     /// The request was not carried out, for this reason.
     Refused(String),
     /// It is not known whether the request was carried out: the link broke, or time ran out.
@@ -168,7 +168,7 @@ pub enum SessionStep<S: Session> {
         /// The answer.
         answer: Answer,
         /// What the answer proves.
-        receipt: Option<Receipt>,
+        receipt: Option<Box<Receipt>>,
     },
     /// Set a timer, or set it again.
     SetTimer {
@@ -202,7 +202,7 @@ impl<S: Session> SessionContext<'_, S> {
     }
 
     /// Answers an operation.
-    pub fn answer(&mut self, tag: u64, answer: Answer, receipt: Option<Receipt>) {
+    pub fn answer(&mut self, tag: u64, answer: Answer, receipt: Option<Box<Receipt>>) {
         self.steps.push(SessionStep::Answer { tag, answer, receipt });
     }
 

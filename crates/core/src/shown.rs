@@ -14,6 +14,18 @@ use std::sync::Arc;
 /// How many sites a key's shares are usually from. More of them take memory of their own.
 const SITES: usize = 3;
 
+/// The longest value that is copied into an answer, in bytes.
+const COPIED_BYTES: usize = 256;
+
+/// A value of the store, for an answer. A short one is copied. To share it would be slower: two owners share a count, which is elsewhere in memory. And that count would stay
+/// with each value that was ever read.
+fn handed_out(value: &Bytes) -> Bytes {
+    match value.len() <= COPIED_BYTES {
+        true => Bytes::copy_from_slice(value),
+        false => value.clone(),
+    }
+}
+
 /// What a reader sees of a key: the newest version of its register, and the newest share of each replica.
 #[derive(Debug, Clone)]
 pub struct Shown<'a, M> {
@@ -133,10 +145,10 @@ impl<'a, M: Meta> Shown<'a, M> {
     /// The value of bytes, for a reader at this time. A hash or a set has none.
     pub fn value(&self, now: Hlc) -> Option<Bytes> {
         match self.shares.is_empty() {
-            true => self
-                .register
-                .and_then(|register| register.content.at(now))
-                .cloned(),
+            true => {
+                let content = self.register.map(|register| &register.content);
+                content.and_then(|content| content.at(now)).map(handed_out)
+            }
             false => self.view().sum(now).map(Sum::written),
         }
     }

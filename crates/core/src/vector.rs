@@ -339,7 +339,11 @@ mod tests {
             let (before, mut met) = (other.clone(), one.clone());
             met.meet(other);
             assert_eq!(met, of_both(Hlc::min), "{one:?} and {other:?}");
-            assert_eq!(one.clone().merged(other), of_both(Hlc::max), "{one:?} and {other:?}");
+            assert_eq!(
+                one.clone().merged(other),
+                of_both(Hlc::max),
+                "{one:?} and {other:?}"
+            );
             assert_eq!(*other, before, "what is shared does not change");
         }
     }

@@ -607,7 +607,11 @@ impl<M: Meta> Chain<M> {
     }
 
     fn drop_covered(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
-        if covered(&self.newest) && !self.has_shares() && self.older.len() == 1 && self.older[0].content.base().is_none() {
+        if covered(&self.newest)
+            && !self.has_shares()
+            && self.older.len() == 1
+            && self.older[0].content.base().is_none()
+        {
             self.older.clear();
             return 1;
         }
@@ -751,7 +755,12 @@ mod tests {
                         prop_assert_eq!(removed.map(|version| version.rank()), can_be.then_some(rank));
                         prop_assert!(chain.len() == 1 || !chain.holds_rank(rank));
                     }
-                    Step::Collect(at) => drop(chain.collect(|version| version.id.at <= Hlc(at))),
+                    Step::Collect(at) => {
+                        let mut before_a_put = chain.clone();
+                        before_a_put.make_room(|version| version.id.at <= Hlc(at));
+                        chain.collect(|version| version.id.at <= Hlc(at));
+                        prop_assert_eq!(&before_a_put, &chain);
+                    }
                 }
                 let shares = chain.iter().filter(|version| version.content.is_share());
                 prop_assert_eq!(chain.has_shares(), shares.clone().count() > 0);

@@ -440,7 +440,7 @@ impl<S: Session> Doors<S> {
         door_number: u64,
         tag: u64,
         answer: Answer,
-        mut receipt: Option<Receipt>,
+        mut receipt: Option<Box<Receipt>>,
         answers: &mut Answers,
     ) {
         let Some(door) = self.doors.find(door_number) else {
@@ -545,13 +545,13 @@ impl<S: Session> Doors<S> {
             return;
         };
         let id = RequestId::of_loop(self.options.loop_index, number);
-        let Some((response, receipt)) = self.keyspace.answer_ahead(id, ask.server) else {
+        let may = |response: &_| door.session.may_hear_ahead(response);
+        let Some((response, receipt)) = self.keyspace.hear_ahead(id, ask.server, may) else {
             return;
         };
-        if !door.session.may_hear_ahead(&response) {
-            return;
-        }
-        let mut steps = Vec::new();
+        self.shared_state.learn(now.monotonic.since(ask.since), &receipt);
+        // Nearly always it answers the operation, and does nothing else.
+        let mut steps = Vec::with_capacity(1);
         let mut cx = self.shared_state.context(now, door.seen_from(), &mut steps);
         let outcome = Outcome::Answered(response, receipt);
         door.session
@@ -598,6 +598,7 @@ impl<S: Session> Doors<S> {
                 };
                 match answer {
                     Delivered::Response(outcome) => self.on_response(now, &mut ask, outcome, answers),
+                    Delivered::Durable => self.on_durable(now, &mut ask, answers),
                     Delivered::Surveyed(surveyed) => self.on_surveyed(&ask, surveyed, answers),
                 }
                 self.advance(now, ask.door, answers);
@@ -619,11 +620,10 @@ impl<S: Session> Doors<S> {
         if let Outcome::Answered(_, receipt) = &outcome {
             self.shared_state.learn(now.monotonic.since(ask.since), receipt);
         }
-        if let Some(mut steps) = ask.ahead.take() {
-            return match outcome.into_failure() {
-                None => self.perform(now, ask.door, &mut steps, answers),
-                Some(failure) => self.answer(ask.door, ask.tag, Answer::Failed(failure), None, answers),
-            };
+        if ask.ahead.is_some() {
+            // The session has the answer already, so this is none: it is not known whether the answer is durable.
+            let failure = outcome.into_failure().expect("a request is answered once");
+            return self.answer(ask.door, ask.tag, Answer::Failed(failure), None, answers);
         }
         let Some(door) = self.doors.find(ask.door) else {
             return;
@@ -634,6 +634,12 @@ impl<S: Session> Doors<S> {
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
         self.perform(now, ask.door, &mut steps, answers);
         self.steps = steps;
+    }
+
+    /// The answer that a session has heard ahead is durable: what the session did then may be seen.
+    fn on_durable(&mut self, now: Now, ask: &mut Ask<S>, answers: &mut Answers) {
+        let mut steps = ask.ahead.take().expect("only what was heard ahead is confirmed");
+        self.perform(now, ask.door, &mut steps, answers);
     }
 
     fn on_surveyed(&mut self, ask: &Ask<S>, surveyed: Result<Surveyed, String>, answers: &mut Answers) {

@@ -62,7 +62,7 @@ impl ResponseFrame {
                 let mut body = BytesMut::new();
                 response.encode(&mut body);
                 frame.body = body.freeze();
-                frame.receipt = Some(ReceiptFrame::from(&receipt));
+                frame.receipt = Some(ReceiptFrame::from(&*receipt));
             }
             Outcome::Refused(why) => frame.refused = Some(why),
             Outcome::Lost(why) => {
@@ -99,7 +99,10 @@ impl ResponseFrame {
             .ok_or_else(|| BadFrame::new("an answer with a receipt", "one without"))?;
         let response = R::decode(self.body)?;
         topology.check_replicas(response.replicas())?;
-        Ok(Outcome::Answered(response, receipt.into_forwarded(topology)?))
+        Ok(Outcome::Answered(
+            response,
+            Box::new(receipt.into_forwarded(topology)?),
+        ))
     }
 
     pub fn survey(id: u64, surveyed: Result<Surveyed, String>) -> ResponseFrame {

@@ -67,8 +67,8 @@ pub(crate) struct Decoded<M> {
     pub key: Key,
     /// If there is a difference: without the elements.
     pub version: Version<M>,
-    /// How the elements of the share differ from those of an earlier one.
-    pub difference: Option<Difference>,
+    /// How the elements of the share differ from those of an earlier one. On the heap, because almost no entry has it.
+    pub difference: Option<Box<Difference>>,
 }
 
 /// What has become of an entry that may be a difference.
@@ -185,7 +185,7 @@ pub(crate) fn decode_entry<M: Meta>(bytes: Bytes, topology: &Topology) -> Result
     Ok(Decoded {
         key: Key(frame.key),
         version,
-        difference,
+        difference: difference.map(Box::new),
     })
 }
 

@@ -183,6 +183,7 @@ impl<P: Protocol> Keyspace<P> {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Deliver { id, outcome } => self.deliver(id, outcome),
+                Effect::Confirm { id } => self.confirm(id),
                 Effect::Send { to, message } => self.send(me, to, message),
                 Effect::Say { to, body } => self.say(me, to, body),
                 Effect::WakeLinks { to, is_urgent } => self.wake_links(me, to, is_urgent),
@@ -278,6 +279,14 @@ impl<P: Protocol> Keyspace<P> {
                 },
             ),
             None => self.answer_peer(id, |caller| ResponseFrame::answer(caller, outcome)),
+        }
+    }
+
+    /// Tells a loop's session that the answer is durable which it has heard ahead. Sessions of other nodes hear nothing ahead.
+    fn confirm(&self, id: RequestId) {
+        let answer = Delivered::Durable;
+        if let Some(index) = id.loop_index() {
+            self.hand_over(index, Delivery { id, answer });
         }
     }
 

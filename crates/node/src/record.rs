@@ -55,18 +55,19 @@ pub(crate) struct WriteRecord {
     /// The upper half of that set.
     #[prost(uint64, tag = "6")]
     to_high: u64,
-    #[prost(message, optional, tag = "3")]
-    drop: Option<DropRecord>,
-    #[prost(message, optional, tag = "4")]
-    named: Option<NamedRecord>,
+    // What few writes have is on the heap: the writes of a batch are built before they are encoded.
+    #[prost(message, optional, boxed, tag = "3")]
+    drop: Option<Box<DropRecord>>,
+    #[prost(message, optional, boxed, tag = "4")]
+    named: Option<Box<NamedRecord>>,
     #[prost(fixed64, optional, tag = "5")]
     bound: Option<u64>,
     /// The name of a state that is not kept any more.
     #[prost(string, optional, tag = "7")]
     drop_named: Option<String>,
     /// An entry of the journal.
-    #[prost(message, optional, tag = "8")]
-    append: Option<AppendRecord>,
+    #[prost(message, optional, boxed, tag = "8")]
+    append: Option<Box<AppendRecord>>,
     /// The journal's entries from this index on are dropped.
     #[prost(uint64, optional, tag = "9")]
     truncate: Option<u64>,
@@ -279,20 +280,22 @@ impl WriteRecord {
                 record.set_to(*to);
             }
             Write::Drop { key, rank } => {
-                record.drop = Some(DropRecord {
+                record.drop = Some(Box::new(DropRecord {
                     key: key.0.clone(),
                     at: rank.id.at.0,
                     replica: rank.id.replica.0.into(),
                     base: rank.other_base().map(VersionIdRecord::from),
-                });
+                }));
             }
             Write::Named { name, bytes } => match bytes {
-                Some(bytes) => record.named = Some(NamedRecord::new(name.to_string(), bytes.clone())),
+                Some(bytes) => {
+                    record.named = Some(Box::new(NamedRecord::new(name.to_string(), bytes.clone())));
+                }
                 None => record.drop_named = Some(name.to_string()),
             },
             Write::Append { index, entry } => {
                 let (index, entry) = (*index, entry.clone());
-                record.append = Some(AppendRecord { index, entry });
+                record.append = Some(Box::new(AppendRecord { index, entry }));
             }
             Write::Truncate(from) => record.truncate = Some(*from),
             Write::Purge(until) => record.purge = Some(*until),
@@ -335,7 +338,8 @@ impl WriteRecord {
         if let Some(name) = self.drop_named {
             return Ok(Replayed::Named { name, bytes: None });
         }
-        if let Some(AppendRecord { index, entry }) = self.append {
+        if let Some(append) = self.append {
+            let AppendRecord { index, entry } = *append;
             check_places([index])?;
             return Ok(Replayed::Append { index, entry });
         }

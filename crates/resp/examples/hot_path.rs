@@ -69,7 +69,7 @@ impl Backend for Map {
             decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
         };
-        Some((answer, Some(receipt)))
+        Some((answer, Some(Box::new(receipt))))
     }
 
     fn token(&mut self, _: DoorId) -> Bytes {

@@ -142,7 +142,7 @@ pub(crate) struct State {
     /// Whether each reply carries its receipt.
     pub(crate) receipts: bool,
     /// The receipt of the last command on keys, if it has one.
-    pub(crate) receipt: Option<Receipt>,
+    pub(crate) receipt: Option<Box<Receipt>>,
     /// The channels and patterns of channels that the client listens to.
     pub(crate) subscriptions: Subscriptions,
 }
@@ -380,9 +380,9 @@ impl Connection {
                         true => (no_room_for_reply(), None),
                         false => answered,
                     };
-                let reply =
-                    self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer));
-                self.slots[place].state = SlotState::Ready(Box::new(reply));
+                self.reply_in(place, |style, writer| {
+                    style.write_one(&shape, &answer, receipt, backend, writer)
+                });
             }
         }
         self.drain();

@@ -163,7 +163,7 @@ pub(crate) fn put(arguments: &Arguments, each: Each, number: usize, level: Optio
 pub(crate) struct Reads {
     found: Found,
     missing: usize,
-    receipt: Option<Receipt>,
+    receipt: Option<Box<Receipt>>,
     refused: Option<Refusal>,
     /// The bytes of the values.
     bytes: usize,
@@ -196,7 +196,13 @@ impl Reads {
     ///
     /// # Panics
     /// If the answer is not one to a read. That is a bug of the backend.
-    pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>, limits: &Limits) {
+    pub(crate) fn take(
+        &mut self,
+        part: usize,
+        answer: Answer,
+        receipt: Option<Box<Receipt>>,
+        limits: &Limits,
+    ) {
         self.missing -= 1;
         match answer {
             Answer::Failed(failure) => self.refuse(Refusal::from(&failure)),
@@ -257,7 +263,7 @@ impl Reads {
         self.bytes
     }
 
-    pub(crate) fn receipt(&self) -> Option<Receipt> {
+    pub(crate) fn receipt(&self) -> Option<Box<Receipt>> {
         self.receipt.clone().filter(|_| self.refused.is_none())
     }
 

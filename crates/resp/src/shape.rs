@@ -36,10 +36,10 @@ impl<'a> Style<'a> {
         self,
         shape: &Shape,
         answer: &Answer,
-        receipt: Option<Receipt>,
+        receipt: Option<Box<Receipt>>,
         backend: &dyn Backend,
         writer: &mut Writer<'_>,
-    ) -> Option<Receipt> {
+    ) -> Option<Box<Receipt>> {
         let until = receipt.as_ref().and_then(|receipt| receipt.until);
         self.write(receipt, backend, writer, |writer| match (shape, answer) {
             (Shape::Remaining(remaining), Answer::Value(_) | Answer::Elements(_)) => {
@@ -57,7 +57,7 @@ impl<'a> Style<'a> {
         writes: &Writes,
         backend: &dyn Backend,
         writer: &mut Writer<'_>,
-    ) -> Option<Receipt> {
+    ) -> Option<Box<Receipt>> {
         self.write(writes.receipt(), backend, writer, |writer| writes.write(writer))
     }
 
@@ -67,7 +67,7 @@ impl<'a> Style<'a> {
         reads: &Reads,
         backend: &dyn Backend,
         writer: &mut Writer<'_>,
-    ) -> Option<Receipt> {
+    ) -> Option<Box<Receipt>> {
         self.write(reads.receipt(), backend, writer, |writer| {
             reads.write(self.limits, writer)
         })
@@ -77,11 +77,11 @@ impl<'a> Style<'a> {
     #[inline]
     fn write(
         self,
-        receipt: Option<Receipt>,
+        receipt: Option<Box<Receipt>>,
         backend: &dyn Backend,
         writer: &mut Writer<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), Refusal>,
-    ) -> Option<Receipt> {
+    ) -> Option<Box<Receipt>> {
         let before = writer.written_bytes();
         if self.receipts
             && let Some(receipt) = &receipt
@@ -483,7 +483,7 @@ pub(crate) struct Writes {
     arguments: Arguments,
     outcomes: Vec<Option<Result<bool, Failure>>>,
     missing: usize,
-    receipt: Option<Receipt>,
+    receipt: Option<Box<Receipt>>,
 }
 
 impl Writes {
@@ -513,7 +513,7 @@ impl Writes {
     ///
     /// # Panics
     /// If it was answered before. That is a bug of the backend.
-    pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>) {
+    pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Box<Receipt>>) {
         let outcome = match answer {
             Answer::Written { existed } => Ok(existed),
             Answer::Failed(failure) => Err(failure),
@@ -530,7 +530,7 @@ impl Writes {
     }
 
     /// The receipt of all writes together; `None` if one of them failed.
-    pub(crate) fn receipt(&self) -> Option<Receipt> {
+    pub(crate) fn receipt(&self) -> Option<Box<Receipt>> {
         let failed = self.outcomes.iter().flatten().any(Result::is_err);
         self.receipt.clone().filter(|_| !failed)
     }
@@ -605,9 +605,9 @@ fn name(key: &[u8]) -> String {
 }
 
 /// The receipt of two operations together.
-pub(crate) fn merge(one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
+pub(crate) fn merge(one: Option<Box<Receipt>>, other: Option<Box<Receipt>>) -> Option<Box<Receipt>> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(one.merged(other)),
+        (Some(one), Some(other)) => Some(Box::new(one.merged(*other))),
         (one, other) => one.or(other),
     }
 }

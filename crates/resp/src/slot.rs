@@ -38,5 +38,5 @@ pub(crate) enum SlotState {
 pub(crate) struct ReadyReply {
     pub(crate) output: Output,
     /// What becomes the connection's last receipt: `None` if that stays, else this receipt or none.
-    pub(crate) receipt: Option<Option<Receipt>>,
+    pub(crate) receipt: Option<Option<Box<Receipt>>>,
 }

@@ -423,7 +423,7 @@ impl Judge {
             given: Level::Bounded(bound),
             staleness,
             ..
-        }) = receipt
+        }) = receipt.as_deref()
             && staleness.is_none_or(|staleness| staleness > *bound)
         {
             let words = format!(

@@ -140,7 +140,7 @@ impl Record {
             }
         };
         let returned = self.returned.as_ref();
-        let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_ref());
+        let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_deref());
         let is_snapshot = |receipt: &Receipt| receipt.given.promise().makes_snapshots();
         if op == Op::Snapshot && !receipt.is_some_and(is_snapshot) {
             return None;

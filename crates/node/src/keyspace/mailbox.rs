@@ -62,6 +62,8 @@ pub struct Delivery<P: Protocol> {
 pub enum Delivered<P: Protocol> {
     /// The answer to a request of a session.
     Response(Outcome<P::Response>),
+    /// The answer that the session has heard ahead is durable ([`Keyspace::hear_ahead`](crate::Keyspace::hear_ahead)).
+    Durable,
     /// The answer to a survey.
     Surveyed(SurveyOutcome),
 }

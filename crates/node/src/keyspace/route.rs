@@ -39,12 +39,16 @@ impl<P: Protocol> Keyspace<P> {
         self.forward(id, server, frame).err().map(Outcome::Refused)
     }
 
-    /// The answer that a server on this node gives once something is durable. No client may be shown it before that. The session may hear
-    /// it if [`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead) says so.
-    pub fn answer_ahead(&self, id: RequestId, server: ServerId) -> Option<(P::Response, Receipt)> {
-        let lane = self.cell(server)?.look();
-        let (response, receipt) = lane.replica.held_reply(id)?;
-        Some((response.clone(), receipt.clone()))
+    /// Takes the answer that a server on this node gives once something is durable, if the session may hear it before
+    /// ([`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead)). No client may be shown it before [`Delivered::Durable`] comes.
+    pub fn hear_ahead(
+        &self,
+        id: RequestId,
+        server: ServerId,
+        may: impl FnOnce(&P::Response) -> bool,
+    ) -> Option<(P::Response, Box<Receipt>)> {
+        let mut lane = self.enter(self.cell(server)?);
+        lane.replica.hear_ahead(id, may)
     }
 
     /// Asks a server of this node. If it answers at once, the answer is returned.

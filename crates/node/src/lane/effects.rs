@@ -12,6 +12,8 @@ pub(crate) enum Effect<P: Protocol> {
         id: RequestId,
         outcome: Outcome<P::Response>,
     },
+    /// Tell that an answer is durable which was heard ahead.
+    Confirm { id: RequestId },
     /// Hand a message to another replica, on this node or on another one.
     Send { to: ServerId, message: P::Message },
     /// Send a stream's frame to a server on another node. If the link is down or full, the frame is lost: messages may be lost, and all
@@ -32,6 +34,10 @@ pub(crate) enum Effect<P: Protocol> {
 impl<P: Protocol> Lane<P> {
     pub(super) fn deliver(&mut self, id: RequestId, outcome: Outcome<P::Response>) {
         self.effects.push(Effect::Deliver { id, outcome });
+    }
+
+    pub(super) fn confirm(&mut self, id: RequestId) {
+        self.effects.push(Effect::Confirm { id });
     }
 
     /// Takes the answer to a request out of the effects, if it is there. Other answers stay, to be delivered.

@@ -266,6 +266,7 @@ impl<P: Protocol> Lane<P> {
                     }
                     self.deliver(id, Outcome::Answered(response, receipt));
                 }
+                Output::Durable { id } => self.confirm(id),
                 Output::Send { to, message } => self.send(to, message),
                 Output::Mark {
                     to,

@@ -145,7 +145,8 @@ impl<P: Protocol> Lane<P> {
         while self.is_next_due(replica, horizon, waits_until) {
             if looked_at == 0 {
                 let next = self.incoming.next_entries(replica, AHEAD);
-                self.store.look_ahead(next.map(|entry| entry.decoded.key.as_ref()));
+                self.store
+                    .look_ahead(next.map(|entry| entry.decoded.key.as_ref()));
                 looked_at = AHEAD;
             }
             looked_at -= 1;

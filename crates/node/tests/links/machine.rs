@@ -119,6 +119,7 @@ impl<P: Protocol<Config: Default>> Machine<P> {
         match answers.remove(0) {
             (_, Delivered::Response(outcome)) => outcome,
             (_, Delivered::Surveyed(_)) => panic!("the answer to a survey"),
+            (_, Delivered::Durable) => panic!("nothing was heard ahead"),
         }
     }
 

@@ -275,7 +275,7 @@ impl DacianSession {
         tag: u64,
         number: u32,
         answer: Answer,
-        receipt: Receipt,
+        receipt: Box<Receipt>,
         index: u64,
     ) {
         if let Answer::Failed(failure) = answer {
@@ -461,7 +461,7 @@ impl Session for DacianSession {
                     waited: part.waited(cx.now.monotonic, receipt.waited),
                     asked: level.into(),
                     given: level,
-                    ..receipt
+                    ..*receipt
                 };
                 let answer = match outcome {
                     Outcome::Answered(answer) => answer.into(),
@@ -470,7 +470,7 @@ impl Session for DacianSession {
                     }
                     _ => return,
                 };
-                return self.on_answer(cx, tag, number, answer, receipt, response.index);
+                return self.on_answer(cx, tag, number, answer, Box::new(receipt), response.index);
             }
             Outcome::TooLarge(why) => return self.open.fail(cx, tag, number, Failure::Unsupported(why)),
             Outcome::NotLeader(leader) => {

@@ -18,7 +18,7 @@ use rand_chacha::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Answer, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
+    Answer, Answered, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
     PlainResponse, Protocol, PutOptions, Receipt, ServerId, Session, SessionContext, SessionId, Siblings,
     SiteId, Topology, Vector, VersionId,
 };
@@ -182,9 +182,9 @@ struct Open {
     missing: usize,
     has_failed: bool,
     /// What the answers so far prove together.
-    receipt: Option<Receipt>,
+    receipt: Option<Box<Receipt>>,
     /// Answers that wait for those of the other keys: a read of several keys at `sequential` must show all of them as of one cut.
-    first_round: Option<Vec<(u32, Answer, Option<Receipt>)>>,
+    first_round: Option<Vec<(u32, Answered)>>,
 }
 
 /// What is under way on one key, in the order in which it was asked for.
@@ -224,7 +224,7 @@ enum State {
     /// It was asked.
     Asked,
     /// It was answered. Earlier reads of the key are under way, or the delay of a write has not passed.
-    Answered(Answer, Option<Receipt>),
+    Answered(Answer, Option<Box<Receipt>>),
 }
 
 /// When the delay of a part has passed: the operation's tag and the part.
@@ -457,7 +457,7 @@ impl<B: Backend> Dials<B> {
                 if part.is_read {
                     on_key
                         .iter_mut()
-                        .for_each(|later| later.raise(&answer, receipt.as_ref()));
+                        .for_each(|later| later.raise(&answer, receipt.as_deref()));
                 }
                 over.push((part.tag, part.part, answer, receipt));
             }
@@ -489,17 +489,17 @@ impl<B: Backend> Dials<B> {
         let Some(round) = &mut open.first_round else {
             return false;
         };
-        round.push((part, answer, receipt));
+        round.push((part, (answer, receipt)));
         if round.len() < all {
             return true;
         }
         let round = open.first_round.take().unwrap_or_default();
-        let cut_of = |receipt: &Option<Receipt>| receipt.as_ref().and_then(Receipt::cut);
-        let last = round.iter().filter_map(|(.., receipt)| cut_of(receipt)).max();
+        let cut_of = |receipt: &Option<Box<Receipt>>| receipt.as_deref().and_then(Receipt::cut);
+        let last = round.iter().filter_map(|(_, (_, receipt))| cut_of(receipt)).max();
         let has_failed = round
             .iter()
-            .any(|(_, answer, _)| matches!(answer, Answer::Failed(_)));
-        for (part, answer, receipt) in round {
+            .any(|(_, (answer, _))| matches!(answer, Answer::Failed(_)));
+        for (part, (answer, receipt)) in round {
             let is_done = has_failed || cut_of(&receipt) == last;
             let Some((key, found)) = self.part(tag, part) else {
                 continue;
@@ -521,16 +521,15 @@ impl<B: Backend> Dials<B> {
         tag: u64,
         part: u32,
         answer: Answer,
-        receipt: Option<Receipt>,
+        receipt: Option<Box<Receipt>>,
     ) {
         let Some(open) = self.open.get_mut(&tag) else {
             return;
         };
-        if let Some(receipt) = receipt {
-            let asked = open.level.into();
-            let receipt = Receipt { asked, ..receipt };
+        if let Some(mut receipt) = receipt {
+            receipt.asked = open.level.into();
             open.receipt = Some(match open.receipt.take() {
-                Some(so_far) => so_far.merged(receipt),
+                Some(so_far) => Box::new(so_far.merged(*receipt)),
                 None => receipt,
             });
         }
@@ -721,12 +720,14 @@ impl<B: Backend> Session for Dials<B> {
                 None,
             ),
         };
-        let shown = Shown::by(&answer, receipt.as_ref());
+        let shown = Shown::by(&answer, receipt.as_deref());
         if let Some(alone) = self.alone.take_if(|alone| alone.tag == tag) {
             self.note(&alone.key, shown);
-            let asked = alone.level.into();
-            let receipt = receipt.filter(|_| !matches!(answer, Answer::Failed(_)));
-            return cx.answer(tag, answer, receipt.map(|receipt| Receipt { asked, ..receipt }));
+            let mut receipt = receipt.filter(|_| !matches!(answer, Answer::Failed(_)));
+            if let Some(receipt) = &mut receipt {
+                receipt.asked = alone.level.into();
+            }
+            return cx.answer(tag, answer, receipt);
         }
         let Some(level) = self.open.get(&tag).map(|open| open.level) else {
             return;

@@ -190,7 +190,7 @@ struct Open<W> {
     wants: Wants,
     /// The number of parts that are not answered.
     missing: usize,
-    receipt: Option<Receipt>,
+    receipt: Option<Box<Receipt>>,
 }
 
 /// The operations of a session that are under way.
@@ -357,7 +357,7 @@ impl<W> Operations<W> {
         tag: u64,
         part: u32,
         value: Option<Bytes>,
-        receipt: Receipt,
+        receipt: Box<Receipt>,
     ) {
         let Some(open) = self.open.get_mut(&tag) else {
             return;
@@ -369,7 +369,7 @@ impl<W> Operations<W> {
         part.version = receipt.version.filter(|_| value.is_some());
         part.value = value.filter(|_| open.wants != Wants::Versions);
         open.receipt = Some(match open.receipt.take() {
-            Some(so_far) => so_far.merged(receipt),
+            Some(so_far) => Box::new(so_far.merged(*receipt)),
             None => receipt,
         });
         open.missing -= 1;

@@ -273,7 +273,7 @@ impl NukvSession {
         tag: u64,
         number: u32,
         answer: Answer,
-        receipt: Receipt,
+        receipt: Box<Receipt>,
         (epoch, floor, expired): (Hlc, Hlc, Hlc),
     ) {
         if let Answer::Failed(failure) = answer {
@@ -439,12 +439,12 @@ impl Session for NukvSession {
                 if part.write.is_some() {
                     known.leader = Some(from.replica());
                 }
-                let mut receipt = Receipt {
+                let mut receipt = Box::new(Receipt {
                     asked: level.into(),
                     given: level,
                     waited: part.waited(cx.now.monotonic, receipt.waited),
-                    ..receipt
-                };
+                    ..*receipt
+                });
                 if let Proof::Regional(proof) = &mut receipt.proof {
                     proof.redirects = part.redirects;
                 }

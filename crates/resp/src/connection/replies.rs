@@ -36,7 +36,7 @@ impl Connection {
     pub(super) fn reply_about_keys(
         &mut self,
         first_tag: u64,
-        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
+        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Box<Receipt>>,
     ) {
         if self.slots.is_empty() {
             let style = Style::of(&self.greeting, &self.state);
@@ -48,10 +48,27 @@ impl Connection {
         }
     }
 
+    /// Writes the reply of the command in a slot: at once if it is the next one, as it mostly is, or to be kept until the replies before it are written.
+    pub(super) fn reply_in(
+        &mut self,
+        place: usize,
+        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Box<Receipt>>,
+    ) {
+        if place > 0 {
+            let reply = self.ready(write);
+            self.slots[place].state = SlotState::Ready(Box::new(reply));
+        } else if let Some(slot) = self.slots.pop_front() {
+            self.outstanding_bytes -= slot.frame_bytes;
+            let style = Style::of(&self.greeting, &self.state);
+            let mut writer = Writer::new(&mut self.output, self.state.resp);
+            self.state.receipt = write(style, &mut writer);
+        }
+    }
+
     /// Writes a reply that is kept until the replies before it are written.
     pub(super) fn ready(
         &mut self,
-        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
+        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Box<Receipt>>,
     ) -> ReadyReply {
         let mut output = Output::default();
         let style = Style::of(&self.greeting, &self.state);

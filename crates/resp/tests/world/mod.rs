@@ -271,7 +271,7 @@ impl World {
             Err(failure) => return (Answer::Failed(failure), None),
         };
         let map = self.maps.entry(keyspace.into()).or_default();
-        let mut receipt = Receipt {
+        let mut receipt = Box::new(Receipt {
             asked: wanted.unwrap_or(asked.into()),
             given: asked,
             version: None,
@@ -285,7 +285,7 @@ impl World {
             until: None,
             decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
-        };
+        });
         let answer = match operation {
             Operation::Get { key, .. } => {
                 if let Some(failure) = self.failing.get(&key) {

@@ -285,7 +285,7 @@ impl Judge {
                 true
             }
             Operation::Put { key, .. } | Operation::Get { key, .. } if self.is_computed(key) => {
-                self.answered_of_key(id, record, key, answer, receipt.as_ref());
+                self.answered_of_key(id, record, key, answer, receipt.as_deref());
                 true
             }
             _ => false,

@@ -168,7 +168,7 @@ impl Judge {
         };
         match &record.operation {
             Operation::Put { key, .. } if number::is_one(key) => {
-                self.number_written(id, record, key, answer, receipt.as_ref(), *at);
+                self.number_written(id, record, key, answer, receipt.as_deref(), *at);
                 true
             }
             Operation::Get { key, .. } if number::is_one(key) => {

@@ -119,7 +119,7 @@ impl Court {
             decided_at_site: false,
             proof: Proof::Plain,
         };
-        record.returned = Some((self.now, (answer, Some(receipt))));
+        record.returned = Some((self.now, (answer, Some(Box::new(receipt)))));
         self.judge.returned(id, record, SiteId(site), self.ahead);
     }
 

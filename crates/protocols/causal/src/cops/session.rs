@@ -490,7 +490,7 @@ mod tests {
             decided_at_site: false,
             proof: turnbuckle_core::Proof::Plain,
         };
-        let outcome = Outcome::Answered(response, receipt);
+        let outcome = Outcome::Answered(response, Box::new(receipt));
         steps_of(monotonic, |cx| session.on_response(cx, 1, part, server, outcome))
     }
 
