@@ -31,7 +31,7 @@ enum Kept {
     Other(Other),
 }
 
-/// Of what kind it is, its floor, and its size are told without a look at other memory: each write of a key with shares asks that of all its versions.
+/// Of what kind it is, its floor, its base and its size are told without a look at other memory: each write of a key asks that of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Other {
     /// That of the register or the share.
@@ -42,7 +42,7 @@ struct Other {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OtherKind {
     Delete,
-    Register(Box<Register>),
+    Register(Box<Register>, Outline),
     /// Shared, because a version is copied several times on its way.
     Share(Arc<Share>, Brief),
 }
@@ -57,7 +57,33 @@ pub(crate) struct Brief {
     /// It has removed elements.
     pub removes: bool,
     /// The bytes of its elements in memory.
-    bytes: u32,
+    bytes: Length,
+}
+
+/// A number of four bytes that needs no alignment: so that it fits beside the tag of its enum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Length([u8; 4]);
+
+impl Length {
+    /// Nothing of a key is 4 GiB long.
+    fn of(bytes: usize) -> Length {
+        Length((bytes as u32).to_ne_bytes())
+    }
+
+    fn bytes(self) -> usize {
+        u32::from_ne_bytes(self.0) as usize
+    }
+}
+
+/// What a register says, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Outline {
+    /// It resets something.
+    resets: bool,
+    /// It has another base than itself.
+    has_base: bool,
+    /// The bytes of its value. 0 also if there is none.
+    value: Length,
 }
 
 /// What an `Arc` takes beside what it shares.
@@ -138,9 +164,14 @@ impl Content {
     }
 
     fn of_register(register: Register) -> Content {
+        let outline = Outline {
+            resets: register.resets.is_some(),
+            has_base: register.base().is_some(),
+            value: Length::of(register.value.as_ref().map_or(0, Bytes::len)),
+        };
         Content(Kept::Other(Other {
             floor: register.resets.as_ref().map_or(Hlc::ZERO, |resets| resets.floor),
-            kind: OtherKind::Register(Box::new(register)),
+            kind: OtherKind::Register(Box::new(register), outline),
         }))
     }
 
@@ -150,7 +181,7 @@ impl Content {
             counts: share.count.is_some(),
             adds: share.elements.added_len() > 0,
             removes: share.elements.has_removals(),
-            bytes: share.elements.heap_bytes() as u32,
+            bytes: Length::of(share.elements.heap_bytes()),
         };
         Content(Kept::Other(Other {
             floor: share.floor,
@@ -187,7 +218,16 @@ impl Content {
     #[inline]
     fn more(&self) -> Option<&Register> {
         match self.other() {
-            Some(OtherKind::Register(register)) => Some(register),
+            Some(OtherKind::Register(register, _)) => Some(register),
+            _ => None,
+        }
+    }
+
+    /// The same, if it says this as well. Nothing else in memory is looked at if it does not.
+    #[inline]
+    fn more_with(&self, wanted: impl FnOnce(Outline) -> bool) -> Option<&Register> {
+        match self.other() {
+            Some(OtherKind::Register(register, outline)) if wanted(*outline) => Some(register),
             _ => None,
         }
     }
@@ -216,7 +256,8 @@ impl Content {
     /// What it resets of shares.
     #[inline]
     pub fn resets(&self) -> &Resets {
-        let resets = self.more().and_then(|register| register.resets.as_deref());
+        let register = self.more_with(|outline| outline.resets);
+        let resets = register.and_then(|register| register.resets.as_deref());
         resets.unwrap_or(Resets::nothing())
     }
 
@@ -267,7 +308,7 @@ impl Content {
     pub fn base(&self) -> Option<VersionId> {
         match self.share() {
             Some(_) => Some(Rank::SHARES),
-            None => self.more()?.base(),
+            None => self.more_with(|outline| outline.has_base)?.base(),
         }
     }
 
@@ -318,7 +359,9 @@ impl Content {
     #[inline]
     pub fn is_delete(&self) -> bool {
         match self.other() {
-            Some(OtherKind::Register(register)) => register.value.is_none() && register.until().is_none(),
+            Some(OtherKind::Register(register, outline)) => {
+                outline.value.bytes() == 0 && register.value.is_none() && register.until().is_none()
+            }
             other => matches!(other, Some(OtherKind::Delete)),
         }
     }
@@ -338,7 +381,7 @@ impl Content {
             Kept::Other(mut other) => {
                 match &mut other.kind {
                     OtherKind::Delete => {}
-                    OtherKind::Register(register) => {
+                    OtherKind::Register(register, _) => {
                         register.value = register.value.take().map(compact);
                         if let Some(resets) = &mut register.resets {
                             **resets = resets.compact();
@@ -352,16 +395,27 @@ impl Content {
         })
     }
 
+    /// The bytes of the value that is stored. 0 also if there is none.
+    pub fn value_bytes(&self) -> usize {
+        match &self.0 {
+            Kept::Value(value) => value.len(),
+            Kept::Other(_) => match self.other() {
+                Some(OtherKind::Register(_, outline)) => outline.value.bytes(),
+                _ => 0,
+            },
+        }
+    }
+
     /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What a register resets counts as one allocation.
     pub fn heap_bytes(&self) -> [usize; 2] {
         let resets = |resets: &Resets| size_of::<Resets>() + resets.heap_bytes();
         match self.other() {
             None | Some(OtherKind::Delete) => [0, 0],
-            Some(OtherKind::Register(register)) => [
-                size_of::<Register>(),
-                register.resets.as_deref().map_or(0, resets),
-            ],
-            Some(OtherKind::Share(_, brief)) => [size_of::<Share>() + ARC_BYTES, brief.bytes as usize],
+            Some(OtherKind::Register(_, outline)) => {
+                let resets = outline.resets.then(|| resets(self.resets()));
+                [size_of::<Register>(), resets.unwrap_or(0)]
+            }
+            Some(OtherKind::Share(_, brief)) => [size_of::<Share>() + ARC_BYTES, brief.bytes.bytes()],
         }
     }
 }
@@ -373,7 +427,7 @@ impl PartialEq for Content {
             (Kept::Value(one), Kept::Value(other)) => one == other,
             (Kept::Other(one), Kept::Other(other)) => one == other,
             (Kept::Value(value), Kept::Other(other)) | (Kept::Other(other), Kept::Value(value)) => {
-                matches!(&other.kind, OtherKind::Register(register) if register.is_only(value))
+                matches!(&other.kind, OtherKind::Register(register, _) if register.is_only(value))
             }
         }
     }

@@ -30,8 +30,46 @@ fn handed_out(value: &Bytes) -> Bytes {
 #[derive(Debug, Clone)]
 pub struct Shown<'a, M> {
     register: Option<&'a Version<M>>,
-    /// By replica. Almost every key has none.
-    shares: Vec<&'a Version<M>>,
+    shares: ByReplica<'a, M>,
+}
+
+/// Shares by replica, one of each. Almost every key has none. It is no [`SmallVec`], because that would borrow the store until it is dropped.
+#[derive(Debug, Clone)]
+struct ByReplica<'a, M> {
+    first: [Option<&'a Version<M>>; SITES],
+    others: Vec<&'a Version<M>>,
+}
+
+impl<'a, M> ByReplica<'a, M> {
+    fn new() -> ByReplica<'a, M> {
+        ByReplica {
+            first: [None; SITES],
+            others: Vec::new(),
+        }
+    }
+
+    fn insert(&mut self, mut share: &'a Version<M>) {
+        for place in &mut self.first {
+            match place {
+                Some(held) if held.id.replica < share.id.replica => {}
+                Some(held) => std::mem::swap(held, &mut share),
+                None => return *place = Some(share),
+            }
+        }
+        let place = self
+            .others
+            .partition_point(|held| held.id.replica < share.id.replica);
+        self.others.insert(place, share);
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.first[0].is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'a Version<M>> + '_ {
+        self.first.iter().flatten().chain(&self.others).copied()
+    }
 }
 
 /// What a key has, for a reader at some time.
@@ -69,7 +107,7 @@ impl<'a, M: Meta> Shown<'a, M> {
         let mut hidden = Hidden::default();
         let mut shown = Shown {
             register: None,
-            shares: Vec::new(),
+            shares: ByReplica::new(),
         };
         let Some(chain) = chain else {
             return (shown, hidden);
@@ -93,11 +131,10 @@ impl<'a, M: Meta> Shown<'a, M> {
                 continue;
             }
             match visible(version) {
-                true => shown.shares.push(version),
+                true => shown.shares.insert(version),
                 false => hidden.add(version.id),
             }
         }
-        shown.shares.sort_unstable_by_key(|version| version.id.replica);
         (shown, hidden)
     }
 
@@ -108,13 +145,13 @@ impl<'a, M: Meta> Shown<'a, M> {
 
     /// What a reader sees of a key in a keyspace without shares.
     pub fn one(register: Option<&'a Version<M>>) -> Shown<'a, M> {
-        let shares = Vec::new();
+        let shares = ByReplica::new();
         Shown { register, shares }
     }
 
     /// The versions that the reader sees.
     pub fn versions(&self) -> impl Iterator<Item = &'a Version<M>> + '_ {
-        self.register.into_iter().chain(self.shares.iter().copied())
+        self.register.into_iter().chain(self.shares.iter())
     }
 
     /// When a replica has stamped the newest of what is shown. 0: nothing of it is of this replica.
@@ -130,7 +167,7 @@ impl<'a, M: Meta> Shown<'a, M> {
 
     fn view(&self) -> View<'a> {
         let content = self.register.map(|register| &register.content);
-        let share = |version: &&'a Version<M>| {
+        let share = |version: &'a Version<M>| {
             let VersionId { at, replica } = version.id;
             Some((replica, at, version.content.share()?))
         };
@@ -259,7 +296,7 @@ impl<'a, M: Meta> Shown<'a, M> {
 
     pub(crate) fn to_tally(&self) -> Tally {
         let view = self.view();
-        let share = |version: &&'a Version<M>| {
+        let share = |version: &'a Version<M>| {
             let VersionId { at, replica } = version.id;
             let (share, _) = version.content.shared()?;
             Some((replica, at, Arc::clone(share)))
@@ -574,5 +611,35 @@ impl Tally {
             before: view.resets_before(now),
             ..Resets::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Content;
+
+    #[test]
+    fn shares_are_by_replica_however_many_there_are_and_in_whatever_order_they_come() {
+        let share = |replica| Version {
+            id: VersionId {
+                at: Hlc(1),
+                replica: ReplicaId(replica),
+            },
+            content: Content::sharing(Share::default()),
+            meta: (),
+        };
+        let shares: Vec<Version<()>> = (0..7).map(share).collect();
+        for step in 1..7 {
+            let mut by_replica = ByReplica::new();
+            assert!(by_replica.is_empty());
+            for place in 0..7 {
+                by_replica.insert(&shares[place * step % 7]);
+                let replicas = by_replica.iter().map(|share| share.id.replica);
+                let replicas: Vec<ReplicaId> = replicas.collect();
+                assert!(replicas.len() == place + 1 && replicas.is_sorted());
+                assert!(!by_replica.is_empty());
+            }
+        }
     }
 }

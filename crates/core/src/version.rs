@@ -447,6 +447,12 @@ impl<M: Meta> Chain<M> {
         1 + self.older.len()
     }
 
+    /// Looks at what a put of the key looks at. What it returns means nothing.
+    pub fn glance(&self) -> usize {
+        let share = self.newest.content.share();
+        self.len() + share.map_or(0, |share| share.elements.added_len())
+    }
+
     /// Whether the chain has at least `few` versions, and their number is a power of two: it has doubled since this was last so. A caller that looks
     /// through the chain only then looks at few versions for each write, on average, however many versions must stay.
     pub fn has_doubled(&self, few: usize) -> bool {

@@ -285,10 +285,7 @@ pub(crate) fn remove_and_count<M: Meta>(chain: &mut Chain<M>, rank: Rank) -> Opt
 }
 
 fn version_cost_bytes<M: Meta>(version: &Version<M>) -> u64 {
-    let value = version
-        .content
-        .stored()
-        .map_or(0, |value| allocation(value.len()));
+    let value = allocation(version.content.value_bytes());
     let content: usize = version.content.heap_bytes().into_iter().map(allocation).sum();
     (value + content + allocation(version.meta.heap_bytes())) as u64
 }
