@@ -31,7 +31,7 @@ enum Kept {
     Other(Other),
 }
 
-/// Of what kind it is, its floor, its base and its size are told without a look at other memory: each write of a key asks that of its versions.
+/// Of what kind it is, its floor, whether it has another base, and its size are told without a look at other memory: each write of a key asks that of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Other {
     /// That of the register or the share.

@@ -490,6 +490,11 @@ impl Contribution {
         self.0.clone()
     }
 
+    /// The same, of one that is not needed any more.
+    pub(crate) fn into_encoded(self) -> Bytes {
+        self.0
+    }
+
     /// A name or a value of it. It shares this memory, unless it would keep much more of it than it needs.
     pub(crate) fn part(&self, part: &[u8]) -> Bytes {
         match part.len() >= self.0.len() / 4 {

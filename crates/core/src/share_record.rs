@@ -132,7 +132,7 @@ impl SharesRecord {
             return SharesRecord::of(content, id);
         };
         Some(SharesRecord {
-            elements: difference.changed.encoded(),
+            elements: difference.changed.into_encoded(),
             since: difference.base.0,
             gone: difference.gone,
             ..SharesRecord::without_elements(share, id)

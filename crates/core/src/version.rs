@@ -604,11 +604,15 @@ impl<M: Meta> Chain<M> {
         dropped
     }
 
-    /// Drops what no request may read any more, as [`Chain::collect`] does, right before another version is inserted: the memory of the list is kept for that one.
+    /// Drops what no request may read any more, as [`Chain::collect`] does, right before another version is inserted: if the list is short, its memory is kept for that one.
     pub fn make_room(&mut self, covered: impl Fn(&Version<M>) -> bool) {
-        match M::SIBLINGS {
-            true => drop(self.collect(covered)),
-            false => drop(self.drop_covered(covered)),
+        if M::SIBLINGS {
+            self.collect(covered);
+            return;
+        }
+        self.drop_covered(covered);
+        if self.older.capacity() > 4 * (self.older.len() + FEW) {
+            self.older.shrink_to_fit();
         }
     }
 
@@ -683,8 +687,8 @@ pub trait Versions<M>: Send {
     /// is there.
     fn put(&mut self, key: &Key, version: Version<M>) -> Placed;
 
-    /// Drops what is older than the chain's newest covered version, if there is much of it. Another version of the key is put next.
-    fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);
+    /// Drops what is older than the chain's newest covered version, if the chain has several versions and none of this rank. A version of this rank is put next.
+    fn make_room(&mut self, key: &[u8], rank: Rank, covered: &dyn Fn(&Version<M>) -> bool);
 
     /// The number of keys that have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;
@@ -766,6 +770,7 @@ mod tests {
                         before_a_put.make_room(|version| version.id.at <= Hlc(at));
                         chain.collect(|version| version.id.at <= Hlc(at));
                         prop_assert_eq!(&before_a_put, &chain);
+                        prop_assert!(before_a_put.older.capacity() <= 4 * (chain.len() + FEW));
                     }
                 }
                 let shares = chain.iter().filter(|version| version.content.is_share());

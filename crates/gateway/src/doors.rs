@@ -165,7 +165,7 @@ struct Ask<S: Session> {
     since: Micros,
     /// Whether it is part of a scan or a count. The session knows nothing of those.
     is_survey: bool,
-    /// If the session has heard the answer before it was durable: the steps that the session took, to be performed once the answer comes.
+    /// If the session has heard the answer before it was durable: the steps that the session took, to be performed once the answer is durable.
     ahead: Option<Vec<SessionStep<S>>>,
 }
 
@@ -556,7 +556,7 @@ impl<S: Session> Doors<S> {
         let outcome = Outcome::Answered(response, receipt);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
-        // If the session has more to ask for this operation, it goes on when the answer comes.
+        // If the session has more to ask for this operation, it goes on when the answer is durable.
         let answered =
             |step: &SessionStep<_>| matches!(step, SessionStep::Answer { tag: of, .. } if *of == tag);
         if steps.iter().any(answered) {
@@ -621,9 +621,11 @@ impl<S: Session> Doors<S> {
             self.shared_state.learn(now.monotonic.since(ask.since), receipt);
         }
         if ask.ahead.is_some() {
-            // The session has the answer already, so this is none: it is not known whether the answer is durable.
-            let failure = outcome.into_failure().expect("a request is answered once");
-            return self.answer(ask.door, ask.tag, Answer::Failed(failure), None, answers);
+            // The session has the answer already, so this is a failure: it is not known whether the answer is durable.
+            if let Some(failure) = outcome.into_failure() {
+                self.answer(ask.door, ask.tag, Answer::Failed(failure), None, answers);
+            }
+            return;
         }
         let Some(door) = self.doors.find(ask.door) else {
             return;
@@ -638,8 +640,9 @@ impl<S: Session> Doors<S> {
 
     /// The answer that a session has heard ahead is durable: what the session did then may be seen.
     fn on_durable(&mut self, now: Now, ask: &mut Ask<S>, answers: &mut Answers) {
-        let mut steps = ask.ahead.take().expect("only what was heard ahead is confirmed");
-        self.perform(now, ask.door, &mut steps, answers);
+        if let Some(mut steps) = ask.ahead.take() {
+            self.perform(now, ask.door, &mut steps, answers);
+        }
     }
 
     fn on_surveyed(&mut self, ask: &Ask<S>, surveyed: Result<Surveyed, String>, answers: &mut Answers) {

@@ -566,12 +566,12 @@ impl<M: Meta> Versions<M> for Store<M> {
         Placed::Added
     }
 
-    fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {
+    fn make_room(&mut self, key: &[u8], rank: Rank, covered: &dyn Fn(&Version<M>) -> bool) {
         let Some(index) = self.find(key) else {
             return;
         };
         let chain = self.entries[index].chain();
-        if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN)) {
+        if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN) && !chain.holds_rank(rank)) {
             self.change(index, |entry| {
                 if let Some(chain) = entry.chain_mut() {
                     chain.make_room(covered);
@@ -590,7 +590,7 @@ impl<M: Meta> Versions<M> for Store<M> {
 }
 
 /// A chain of at least this number of versions is searched, whenever its length has doubled, for versions that no
-/// request can ask for any more. Mostly nobody asks for the last but one, and then a key that is written often keeps two, one of which may still be asked for.
+/// request can ask for any more. With two, a key that is written often keeps its newest version and the one before it.
 const LONG_CHAIN: usize = 2;
 
 pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
