@@ -40,7 +40,7 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// Takes the answer that a server on this node gives once something is durable, if the session may hear it before
-    /// ([`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead)). No client may be shown it before [`Delivered::Durable`] comes.
+    /// ([`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead)). No client may be shown it before [`Delivered::Durable`](super::Delivered::Durable) comes.
     pub fn hear_ahead(
         &self,
         id: RequestId,
