@@ -698,11 +698,11 @@ impl<P: Protocol> Context<'_, P> {
         placed.is_wanted()
     }
 
-    /// Call it before a version of this rank is put, if the protocol keeps older ones: it drops the versions of the key that are older than its newest `covered` version, so that
-    /// chains stay short without a checkpoint. In a chain that cannot be shortened it looks again only when the chain has doubled. Nothing is dropped if the version is there already: it might be the
-    /// one that goes, and then come as a new one.
-    pub fn make_room(&mut self, key: &Key, rank: Rank, covered: impl Fn(&Version<P::Meta>) -> bool) {
-        self.store.make_room(key.as_ref(), rank, &covered);
+    /// Call it before a version is put, if the protocol keeps older ones: it drops the versions of the key that are older than its newest `covered` version, so that chains
+    /// stay short without a checkpoint. In a chain that cannot be shortened it looks again only when the chain has doubled. A version that is put again may be one of those that go: then it comes as a
+    /// new one, which no read asks for.
+    pub fn make_room(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
+        self.store.make_room(key.as_ref(), &covered);
     }
 
     /// Makes sure that the open batch is synced before anything that is emitted after it leaves, whatever the keyspace's durability. No power loss

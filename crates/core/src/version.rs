@@ -687,8 +687,8 @@ pub trait Versions<M>: Send {
     /// is there.
     fn put(&mut self, key: &Key, version: Version<M>) -> Placed;
 
-    /// Drops what is older than the chain's newest covered version, if the chain has several versions and none of this rank. A version of this rank is put next.
-    fn make_room(&mut self, key: &[u8], rank: Rank, covered: &dyn Fn(&Version<M>) -> bool);
+    /// Drops what is older than the chain's newest covered version, if the chain has several versions. Another version of the key is put next.
+    fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);
 
     /// The number of keys that have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;

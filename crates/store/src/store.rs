@@ -566,12 +566,12 @@ impl<M: Meta> Versions<M> for Store<M> {
         Placed::Added
     }
 
-    fn make_room(&mut self, key: &[u8], rank: Rank, covered: &dyn Fn(&Version<M>) -> bool) {
+    fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {
         let Some(index) = self.find(key) else {
             return;
         };
         let chain = self.entries[index].chain();
-        if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN) && !chain.holds_rank(rank)) {
+        if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN)) {
             self.change(index, |entry| {
                 if let Some(chain) = entry.chain_mut() {
                     chain.make_room(covered);

@@ -4,8 +4,8 @@ use turnbuckle_causal::GentleRain;
 use turnbuckle_causal::gentlerain::GentleRainConfig;
 use turnbuckle_causal::stable::{Get, Heartbeat, Message, Put, Request, Response, Said, Work};
 use turnbuckle_core::{
-    Chain, Hlc, Input, Key, Micros, Now, Output, Placed, Rank, Recovered, Replica, RequestId, ServerId,
-    SiteId, Topology, Vector, Version, Versions, WallInterval, Write,
+    Chain, Hlc, Input, Key, Micros, Now, Output, Placed, Recovered, Replica, RequestId, ServerId, SiteId,
+    Topology, Vector, Version, Versions, WallInterval, Write,
 };
 
 /// Chains in memory.
@@ -30,7 +30,7 @@ impl Versions<()> for Chains {
         }
     }
 
-    fn make_room(&mut self, _: &[u8], _: Rank, _: &dyn Fn(&Version<()>) -> bool) {}
+    fn make_room(&mut self, _: &[u8], _: &dyn Fn(&Version<()>) -> bool) {}
 
     fn live_keys(&self) -> u64 {
         self.0.len() as u64

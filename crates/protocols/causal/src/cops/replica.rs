@@ -367,7 +367,7 @@ impl Protocol for Cops {
         }
         let (id, nearest) = (version.id, version.meta.clone());
         // A version that came with a full copy may have been shown at the copy's source, where older versions were collected.
-        self.make_room(cx, &key, version.rank());
+        self.make_room(cx, &key);
         let is_new = cx.put(key, version);
         self.look_after(cx, id, &nearest, !is_new);
     }

@@ -294,7 +294,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         if from != cx.me {
             self.stable.arrived(cx.now, version.id, R::dependencies(&version));
         }
-        cx.make_room(&key, version.rank(), |version| self.covered(version));
+        cx.make_room(&key, |version| self.covered(version));
         match from == cx.me {
             true => cx.replicate(cx.others(), key, version),
             false => cx.put(key, version),
@@ -646,7 +646,7 @@ impl<R: Rules> TimedReplica<R> {
 
     /// Puts a version that was stamped here, and replicates it.
     fn put(&mut self, cx: &mut Cx<'_, R>, key: Key, version: Version<R::Meta>) {
-        cx.make_room(&key, version.rank(), |version| self.covered(version));
+        cx.make_room(&key, |version| self.covered(version));
         let kept = cx.replicate(cx.others(), key, version);
         assert!(kept, "a new stamp names no version that is there");
         self.stable.has_put(cx);

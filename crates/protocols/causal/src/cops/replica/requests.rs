@@ -164,7 +164,7 @@ impl Cops {
                 meta: nearest,
             };
             let written = version.label();
-            self.make_room(cx, &key, version.rank());
+            self.make_room(cx, &key);
             let kept = cx.replicate(cx.others(), key, version);
             assert!(kept, "a new stamp names no version that is there");
             Ok((written, changed))

@@ -1,7 +1,7 @@
 use super::{Cops, Cx, Kept, Line, NAME, Timer};
 use crate::cops::message::{Heartbeat, Message};
 use crate::cops::waiting::{At, at_of};
-use turnbuckle_core::{Hlc, Key, Rank, ReplicaId, ServerId};
+use turnbuckle_core::{Hlc, Key, ReplicaId, ServerId};
 
 /// The times up to which everything is visible, and what is reported, written down and collected by them.
 impl Cops {
@@ -120,7 +120,7 @@ impl Cops {
 
     /// Shortens a hot key's chain without a checkpoint, before another version is put. Versions that are older than a visible one are dropped, if this replica looks after all that
     /// are not visible.
-    pub(super) fn make_room(&mut self, cx: &mut Cx<'_>, key: &Key, rank: Rank) {
+    pub(super) fn make_room(&mut self, cx: &mut Cx<'_>, key: &Key) {
         const LONG: usize = 16;
         let Some(chain) = cx.chain(key).filter(|chain| chain.has_doubled(LONG)) else {
             return;
@@ -129,7 +129,7 @@ impl Cops {
         let unknown = chain.iter().filter(|version| !is_known(version.id)).last();
         let unknown = unknown.map(|version| (version.rank(), version.meta.clone()));
         let fresh = self.fresh;
-        cx.make_room(key, rank, |version| {
+        cx.make_room(key, |version| {
             let is_above = unknown
                 .as_ref()
                 .is_some_and(|(unknown, _)| version.rank() > *unknown);
