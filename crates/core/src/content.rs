@@ -31,20 +31,22 @@ enum Kept {
     Other(Other),
 }
 
-/// Of what kind it is, its floor, whether it has another base, and its size are told without a look at other memory: each write of a key asks that of its versions.
+/// When it expires, its floor, whether it has another base, and its size are told without a look at other memory: each write of a key asks that of its versions. What is in other
+/// memory is shared, because a version is copied several times on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Other {
-    /// That of the register or the share.
-    floor: Hlc,
-    kind: OtherKind,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum OtherKind {
+enum Other {
     Delete,
-    Register(Box<Register>, Outline),
-    /// Shared, because a version is copied several times on its way.
-    Share(Arc<Share>, Brief),
+    Register {
+        /// [`NEVER`], or a time up to [`Content::LATEST`].
+        until: Micros,
+        register: Arc<Register>,
+        outline: Outline,
+    },
+    Share {
+        floor: Hlc,
+        share: Arc<Share>,
+        brief: Brief,
+    },
 }
 
 /// What a share says, in short.
@@ -76,57 +78,56 @@ impl Length {
 }
 
 /// What a register says, in short.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Outline {
-    /// It resets something.
-    resets: bool,
     /// It has another base than itself.
     has_base: bool,
+    /// It resets something.
+    resets: bool,
+    /// Its value is in memory of its own: see [`Content::compact`].
+    is_compact: bool,
     /// The bytes of its value. 0 also if there is none.
     value: Length,
 }
 
+/// By what it says of the register, and not of the memory.
+impl PartialEq for Outline {
+    fn eq(&self, other: &Outline) -> bool {
+        let said = |outline: &Outline| (outline.has_base, outline.resets, outline.value);
+        said(self) == said(other)
+    }
+}
+
+impl Eq for Outline {}
+
 /// What an `Arc` takes beside what it shares.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
-/// A value that expires, or whose expiry was changed. Or what was written over shares. 64 bytes: there may be millions.
+/// A value that expires, or whose expiry was changed. Or what was written over shares. It takes 64 bytes, with those of its `Arc`: there may be millions. Allocators
+/// are fastest at such sizes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[repr(align(16))]
 struct Register {
     /// `None` for a delete, and for an expiry of shares alone.
     value: Option<Bytes>,
-    /// [`NEVER`], or a time up to [`Content::LATEST`].
-    until: Micros,
-    /// Of time zero, as no version is: it is its own base.
-    base: VersionId,
-    /// Boxed, because almost no register resets anything, and millions of values may expire.
-    resets: Option<Box<Resets>>,
+    /// Boxed, because almost no register has it, and millions of values may expire.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few registers say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Rare {
+    /// The version that wrote the value, if it is another one.
+    base: Option<VersionId>,
+    resets: Resets,
 }
 
 /// Later than any time of expiry.
 const NEVER: Micros = Micros(u64::MAX);
 
-impl Register {
-    fn until(&self) -> Option<Micros> {
-        Some(self.until).filter(|until| *until != NEVER)
-    }
-
-    fn base(&self) -> Option<VersionId> {
-        Some(self.base).filter(|base| base.at != Hlc::ZERO)
-    }
-
-    /// Whether it says nothing but this value.
-    fn is_only(&self, value: &Bytes) -> bool {
-        let is_alone = self.until().is_none() && self.base().is_none() && self.resets.is_none();
-        is_alone && self.value.as_ref() == Some(value)
-    }
-}
-
 impl Content {
     /// The key was deleted.
-    pub const DELETE: Content = Content(Kept::Other(Other {
-        floor: Hlc::ZERO,
-        kind: OtherKind::Delete,
-    }));
+    pub const DELETE: Content = Content(Kept::Other(Other::Delete));
 
     /// The latest time at which a value can expire, in microseconds since 1970: in 2112, when hybrid timestamps end.
     pub const LATEST: Micros = Hlc(u64::MAX).wall();
@@ -155,23 +156,27 @@ impl Content {
             None if is_plain => return Content::DELETE,
             value => value,
         };
-        Content::of_register(Register {
-            value,
-            until: until.unwrap_or(NEVER),
-            base: base.unwrap_or_default(),
-            resets: (!resets.is_empty()).then(|| Box::new(resets)),
-        })
+        Content::of_register(value, until, base, resets)
     }
 
-    fn of_register(register: Register) -> Content {
+    fn of_register(
+        value: Option<Bytes>,
+        until: Option<Micros>,
+        base: Option<VersionId>,
+        resets: Resets,
+    ) -> Content {
         let outline = Outline {
-            resets: register.resets.is_some(),
-            has_base: register.base().is_some(),
-            value: Length::of(register.value.as_ref().map_or(0, Bytes::len)),
+            has_base: base.is_some(),
+            resets: !resets.is_empty(),
+            is_compact: false,
+            value: Length::of(value.as_ref().map_or(0, Bytes::len)),
         };
-        Content(Kept::Other(Other {
-            floor: register.resets.as_ref().map_or(Hlc::ZERO, |resets| resets.floor),
-            kind: OtherKind::Register(Box::new(register), outline),
+        let has_rare = outline.has_base || outline.resets;
+        let rare = has_rare.then(|| Box::new(Rare { base, resets }));
+        Content(Kept::Other(Other::Register {
+            until: until.unwrap_or(NEVER),
+            register: Arc::new(Register { value, rare }),
+            outline,
         }))
     }
 
@@ -183,9 +188,10 @@ impl Content {
             removes: share.elements.has_removals(),
             bytes: Length::of(share.elements.heap_bytes()),
         };
-        Content(Kept::Other(Other {
+        Content(Kept::Other(Other::Share {
             floor: share.floor,
-            kind: OtherKind::Share(Arc::new(share), brief),
+            share: Arc::new(share),
+            brief,
         }))
     }
 
@@ -198,19 +204,15 @@ impl Content {
     /// Keeps a value in such a way that [`Content::is_bare_value`] is false. It says the same.
     pub(crate) fn wrap(&mut self) {
         if let Kept::Value(value) = &mut self.0 {
-            *self = Content::of_register(Register {
-                value: Some(std::mem::take(value)),
-                until: NEVER,
-                base: VersionId::default(),
-                resets: None,
-            });
+            let value = Some(std::mem::take(value));
+            *self = Content::of_register(value, None, None, Resets::default());
         }
     }
 
-    fn other(&self) -> Option<&OtherKind> {
+    fn other(&self) -> Option<&Other> {
         match &self.0 {
             Kept::Value(_) => None,
-            Kept::Other(other) => Some(&other.kind),
+            Kept::Other(other) => Some(other),
         }
     }
 
@@ -218,16 +220,18 @@ impl Content {
     #[inline]
     fn more(&self) -> Option<&Register> {
         match self.other() {
-            Some(OtherKind::Register(register, _)) => Some(register),
+            Some(Other::Register { register, .. }) => Some(register),
             _ => None,
         }
     }
 
-    /// The same, if it says this as well. Nothing else in memory is looked at if it does not.
+    /// What few registers say, if this one says such a thing. Nothing else in memory is looked at if it does not.
     #[inline]
-    fn more_with(&self, wanted: impl FnOnce(Outline) -> bool) -> Option<&Register> {
+    fn rare(&self, wanted: impl FnOnce(Outline) -> bool) -> Option<&Rare> {
         match self.other() {
-            Some(OtherKind::Register(register, outline)) if wanted(*outline) => Some(register),
+            Some(Other::Register {
+                register, outline, ..
+            }) if wanted(*outline) => register.rare.as_deref(),
             _ => None,
         }
     }
@@ -242,7 +246,7 @@ impl Content {
     #[inline]
     pub(crate) fn shared(&self) -> Option<(&Arc<Share>, Brief)> {
         match self.other() {
-            Some(OtherKind::Share(share, brief)) => Some((share, *brief)),
+            Some(Other::Share { share, brief, .. }) => Some((share, *brief)),
             _ => None,
         }
     }
@@ -250,15 +254,14 @@ impl Content {
     /// Whether it is a share.
     #[inline]
     pub fn is_share(&self) -> bool {
-        matches!(self.other(), Some(OtherKind::Share(..)))
+        matches!(self.other(), Some(Other::Share { .. }))
     }
 
     /// What it resets of shares.
     #[inline]
     pub fn resets(&self) -> &Resets {
-        let register = self.more_with(|outline| outline.resets);
-        let resets = register.and_then(|register| register.resets.as_deref());
-        resets.unwrap_or(Resets::nothing())
+        let rare = self.rare(|outline| outline.resets);
+        rare.map_or(Resets::nothing(), |rare| &rare.resets)
     }
 
     /// The replicas of whose shares it says something.
@@ -276,9 +279,8 @@ impl Content {
         if let Kept::Value(value) = &self.0 {
             return Some(value);
         }
-        let register = self.more()?;
-        let is_shown = register.until().is_none_or(|until| Hlc::from_wall(until) > now);
-        register.value.as_ref().filter(|_| is_shown)
+        let is_shown = self.until().is_none_or(|until| Hlc::from_wall(until) > now);
+        self.more()?.value.as_ref().filter(|_| is_shown)
     }
 
     /// When the value expired, as a timestamp, if it has expired for a reader at this time.
@@ -300,7 +302,10 @@ impl Content {
     /// When the value expires, in microseconds since 1970. `None`: never, or there is no value.
     #[inline]
     pub fn until(&self) -> Option<Micros> {
-        self.more()?.until()
+        match self.other() {
+            Some(Other::Register { until, .. }) => Some(*until).filter(|until| *until != NEVER),
+            _ => None,
+        }
     }
 
     /// The version that wrote the value, if this one has changed its expiry. `None`: this one wrote it, or is a delete. For a share, [`Rank::SHARES`].
@@ -308,7 +313,7 @@ impl Content {
     pub fn base(&self) -> Option<VersionId> {
         match self.share() {
             Some(_) => Some(Rank::SHARES),
-            None => self.more_with(|outline| outline.has_base)?.base(),
+            None => self.rare(|outline| outline.has_base)?.base,
         }
     }
 
@@ -316,8 +321,10 @@ impl Content {
     #[must_use]
     pub fn without_base(self) -> Content {
         match self.more() {
-            Some(more) if more.value.is_some() && more.base().is_some() => {
-                Content::register(more.value.clone(), more.until(), None, self.resets().clone())
+            Some(Register {
+                value: Some(value), ..
+            }) if self.base().is_some() => {
+                Content::register(Some(value.clone()), self.until(), None, self.resets().clone())
             }
             _ => self,
         }
@@ -327,8 +334,9 @@ impl Content {
     #[inline]
     pub fn floor(&self) -> Hlc {
         match &self.0 {
-            Kept::Value(_) => Hlc::ZERO,
-            Kept::Other(other) => other.floor,
+            Kept::Value(_) | Kept::Other(Other::Delete) => Hlc::ZERO,
+            Kept::Other(Other::Register { .. }) => self.resets().floor,
+            Kept::Other(Other::Share { floor, .. }) => *floor,
         }
     }
 
@@ -350,7 +358,10 @@ impl Content {
     #[must_use]
     pub fn without_resets(self) -> Content {
         match self.more() {
-            Some(more) => Content::register(more.value.clone(), more.until(), more.base(), Resets::default()),
+            Some(register) => {
+                let value = register.value.clone();
+                Content::register(value, self.until(), self.base(), Resets::default())
+            }
             None => self,
         }
     }
@@ -359,40 +370,49 @@ impl Content {
     #[inline]
     pub fn is_delete(&self) -> bool {
         match self.other() {
-            Some(OtherKind::Register(register, outline)) => {
-                outline.value.bytes() == 0 && register.value.is_none() && register.until().is_none()
-            }
-            other => matches!(other, Some(OtherKind::Delete)),
+            Some(Other::Register {
+                until,
+                register,
+                outline,
+            }) => outline.value.bytes() == 0 && *until == NEVER && register.value.is_none(),
+            other => matches!(other, Some(Other::Delete)),
         }
     }
 
     /// Whether it says that the key was deleted, and nothing more.
     #[inline]
     pub(crate) fn is_plain_delete(&self) -> bool {
-        matches!(self.other(), Some(OtherKind::Delete))
+        matches!(self.other(), Some(Other::Delete))
     }
 
     /// The same, with the value in memory of its own: it keeps no larger buffer alive.
     #[must_use]
     pub fn compact(self) -> Content {
-        let compact = |value: Bytes| Bytes::copy_from_slice(&value);
-        Content(match self.0 {
-            Kept::Value(value) => Kept::Value(compact(value)),
-            Kept::Other(mut other) => {
-                match &mut other.kind {
-                    OtherKind::Delete => {}
-                    OtherKind::Register(register, _) => {
-                        register.value = register.value.take().map(compact);
-                        if let Some(resets) = &mut register.resets {
-                            **resets = resets.compact();
-                        }
-                    }
-                    // A share always is.
-                    OtherKind::Share(..) => {}
-                }
-                Kept::Other(other)
+        match self.0 {
+            Kept::Value(value) => Content(Kept::Value(Bytes::copy_from_slice(&value))),
+            Kept::Other(_) => self.compact_shared(),
+        }
+    }
+
+    /// The same before it is copied: what copies share is [compacted](Content::compact) once for all of them.
+    #[must_use]
+    pub(crate) fn compact_shared(mut self) -> Content {
+        // A share is made compact.
+        if let Kept::Other(Other::Register {
+            register, outline, ..
+        }) = &mut self.0
+            && !outline.is_compact
+        {
+            outline.is_compact = true;
+            let register = Arc::make_mut(register);
+            if let Some(value) = &mut register.value {
+                *value = Bytes::copy_from_slice(value);
             }
-        })
+            if let Some(rare) = &mut register.rare {
+                rare.resets = rare.resets.compact();
+            }
+        }
+        self
     }
 
     /// The bytes of the value that is stored. 0 also if there is none.
@@ -400,22 +420,22 @@ impl Content {
         match &self.0 {
             Kept::Value(value) => value.len(),
             Kept::Other(_) => match self.other() {
-                Some(OtherKind::Register(_, outline)) => outline.value.bytes(),
+                Some(Other::Register { outline, .. }) => outline.value.bytes(),
                 _ => 0,
             },
         }
     }
 
-    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What a register resets counts as one allocation.
+    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What few registers say counts as one allocation.
     pub fn heap_bytes(&self) -> [usize; 2] {
-        let resets = |resets: &Resets| size_of::<Resets>() + resets.heap_bytes();
         match self.other() {
-            None | Some(OtherKind::Delete) => [0, 0],
-            Some(OtherKind::Register(_, outline)) => {
-                let resets = outline.resets.then(|| resets(self.resets()));
-                [size_of::<Register>(), resets.unwrap_or(0)]
+            None | Some(Other::Delete) => [0, 0],
+            Some(Other::Register { .. }) => {
+                let rare = self.rare(|outline| outline.has_base || outline.resets);
+                let rare = rare.map_or(0, |rare| size_of::<Rare>() + rare.resets.heap_bytes());
+                [size_of::<Register>() + ARC_BYTES, rare]
             }
-            Some(OtherKind::Share(_, brief)) => [size_of::<Share>() + ARC_BYTES, brief.bytes.bytes()],
+            Some(Other::Share { brief, .. }) => [size_of::<Share>() + ARC_BYTES, brief.bytes.bytes()],
         }
     }
 }
@@ -427,7 +447,8 @@ impl PartialEq for Content {
             (Kept::Value(one), Kept::Value(other)) => one == other,
             (Kept::Other(one), Kept::Other(other)) => one == other,
             (Kept::Value(value), Kept::Other(other)) | (Kept::Other(other), Kept::Value(value)) => {
-                matches!(&other.kind, OtherKind::Register(register, _) if register.is_only(value))
+                matches!(other, Other::Register { until, register, .. }
+                    if *until == NEVER && register.rare.is_none() && register.value.as_ref() == Some(value))
             }
         }
     }
@@ -455,14 +476,16 @@ mod tests {
     #[test]
     fn it_is_no_larger_than_an_optional_value() {
         assert_eq!(size_of::<Content>(), size_of::<Option<Bytes>>());
-        // A value that expires, and a small hash: sizes of allocations go up in steps of 16 bytes.
-        assert!(size_of::<Register>() <= 80, "{}", size_of::<Register>());
+        // A small hash: sizes of allocations go up in steps of 16 bytes.
         assert!(size_of::<Share>() + ARC_BYTES <= 96, "{}", size_of::<Share>());
     }
 
     #[test]
     fn a_value_that_expires_takes_64_bytes_more() {
-        assert_eq!((size_of::<Content>(), size_of::<Register>()), (32, 64));
+        assert_eq!(
+            (size_of::<Content>(), size_of::<Register>() + ARC_BYTES),
+            (32, 64)
+        );
     }
 
     #[test]
@@ -484,6 +507,22 @@ mod tests {
         );
         assert_eq!(Content::from(VALUE).expired_at(Hlc::LATEST), None);
         assert_eq!(Content::DELETE.expired_at(Hlc::LATEST), None);
+    }
+
+    #[test]
+    fn copies_of_a_compacted_register_share_one_value() {
+        let buffer = Bytes::copy_from_slice(b"SET key value");
+        let content = Content::new(buffer.slice(8..), Some(Micros(7)));
+        let at = |content: &Content| content.stored().map(|value| value.as_ptr());
+        let apart = content.clone().compact_shared();
+        assert_eq!(
+            at(&content),
+            Some(buffer[8..].as_ptr()),
+            "a copy of before stays as it is"
+        );
+        assert_ne!(at(&apart), at(&content));
+        assert_eq!(apart, content);
+        assert_eq!(at(&apart.clone().compact()), at(&apart), "it is not copied again");
     }
 
     #[test]

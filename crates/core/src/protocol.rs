@@ -670,7 +670,8 @@ impl<P: Protocol> Context<'_, P> {
         }
     }
 
-    fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: ReplicaSet) -> bool {
+    fn stage_version(&mut self, key: Key, mut version: Version<P::Meta>, to: ReplicaSet) -> bool {
+        version.content = version.content.compact_shared();
         let adds = version.content.shared().is_some_and(|(_, brief)| brief.adds);
         let base = match adds && version.id.replica == self.me.replica() {
             true => Base::of(self.store.chain(key.as_ref()), version.id),
