@@ -31,17 +31,17 @@ enum Kept {
     Other(Other),
 }
 
-/// When it expires, its floor, whether it has another base, and its size are told without a look at other memory: each write of a key asks that of its versions. What is in other
-/// memory is shared, because a version is copied several times on its way.
+/// When it expires, whether it has a value or another base, and its size are told without a look at other memory: each write of a key asks that of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Other {
     Delete,
     Register {
         /// [`NEVER`], or a time up to [`Content::LATEST`].
         until: Micros,
-        register: Arc<Register>,
+        register: Box<Register>,
         outline: Outline,
     },
+    /// Shared, because a version is copied several times on its way.
     Share {
         floor: Hlc,
         share: Arc<Share>,
@@ -67,13 +67,19 @@ pub(crate) struct Brief {
 struct Length([u8; 4]);
 
 impl Length {
+    /// Of something that is not there.
+    const NONE: Length = Length([u8::MAX; 4]);
+
     /// Nothing of a key is 4 GiB long.
     fn of(bytes: usize) -> Length {
         Length((bytes as u32).to_ne_bytes())
     }
 
     fn bytes(self) -> usize {
-        u32::from_ne_bytes(self.0) as usize
+        match self {
+            Length::NONE => 0,
+            Length(bytes) => u32::from_ne_bytes(bytes) as usize,
+        }
     }
 }
 
@@ -84,13 +90,12 @@ struct Outline {
     has_base: bool,
     /// It resets something.
     resets: bool,
-    /// Its value is in memory of its own: see [`Content::compact`].
-    is_compact: bool,
-    /// The bytes of its value. 0 also if there is none.
+    /// See [`Content::is_apart`].
+    is_apart: bool,
     value: Length,
 }
 
-/// By what it says of the register, and not of the memory.
+/// By what it says of the register, and not of its chain.
 impl PartialEq for Outline {
     fn eq(&self, other: &Outline) -> bool {
         let said = |outline: &Outline| (outline.has_base, outline.resets, outline.value);
@@ -103,23 +108,17 @@ impl Eq for Outline {}
 /// What an `Arc` takes beside what it shares.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
-/// A value that expires, or whose expiry was changed. Or what was written over shares. It takes 64 bytes, with those of its `Arc`: there may be millions. Allocators
-/// are fastest at such sizes.
+/// A value that expires, or whose expiry was changed. Or what was written over shares. It takes 64 bytes: there may be millions, and the allocator is fastest at such a
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(align(16))]
 struct Register {
     /// `None` for a delete, and for an expiry of shares alone.
     value: Option<Bytes>,
-    /// Boxed, because almost no register has it, and millions of values may expire.
-    rare: Option<Box<Rare>>,
-}
-
-/// What few registers say.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Rare {
-    /// The version that wrote the value, if it is another one.
-    base: Option<VersionId>,
-    resets: Resets,
+    /// Of time zero, as no version is: it is its own base.
+    base: VersionId,
+    /// Boxed, because almost no register resets anything, and millions of values may expire.
+    resets: Option<Box<Resets>>,
 }
 
 /// Later than any time of expiry.
@@ -168,14 +167,19 @@ impl Content {
         let outline = Outline {
             has_base: base.is_some(),
             resets: !resets.is_empty(),
-            is_compact: false,
-            value: Length::of(value.as_ref().map_or(0, Bytes::len)),
+            is_apart: true,
+            value: value
+                .as_ref()
+                .map_or(Length::NONE, |value| Length::of(value.len())),
         };
-        let has_rare = outline.has_base || outline.resets;
-        let rare = has_rare.then(|| Box::new(Rare { base, resets }));
+        let register = Register {
+            value,
+            base: base.unwrap_or_default(),
+            resets: outline.resets.then(|| Box::new(resets)),
+        };
         Content(Kept::Other(Other::Register {
             until: until.unwrap_or(NEVER),
-            register: Arc::new(Register { value, rare }),
+            register: Box::new(register),
             outline,
         }))
     }
@@ -195,17 +199,24 @@ impl Content {
         }))
     }
 
-    /// Whether it is kept as a value and nothing else. Then no share is in its chain, if it is the newest version there: see [`crate::Chain`].
+    /// Whether it is a value of which is known that no share is in its chain, if it is the newest version there: see [`crate::Chain`].
     #[inline]
-    pub(crate) fn is_bare_value(&self) -> bool {
-        matches!(self.0, Kept::Value(_))
+    pub(crate) fn is_apart(&self) -> bool {
+        match &self.0 {
+            Kept::Value(_) => true,
+            Kept::Other(Other::Register { outline, .. }) => outline.is_apart,
+            Kept::Other(_) => false,
+        }
     }
 
-    /// Keeps a value in such a way that [`Content::is_bare_value`] is false. It says the same.
-    pub(crate) fn wrap(&mut self) {
+    /// Notes that there are shares in its chain: [`Content::is_apart`] is false. It says the same.
+    pub(crate) fn set_over_shares(&mut self) {
         if let Kept::Value(value) = &mut self.0 {
             let value = Some(std::mem::take(value));
             *self = Content::of_register(value, None, None, Resets::default());
+        }
+        if let Kept::Other(Other::Register { outline, .. }) = &mut self.0 {
+            outline.is_apart = false;
         }
     }
 
@@ -225,13 +236,13 @@ impl Content {
         }
     }
 
-    /// What few registers say, if this one says such a thing. Nothing else in memory is looked at if it does not.
+    /// The same, if it says this as well. Nothing else in memory is looked at if it does not.
     #[inline]
-    fn rare(&self, wanted: impl FnOnce(Outline) -> bool) -> Option<&Rare> {
+    fn more_with(&self, wanted: impl FnOnce(Outline) -> bool) -> Option<&Register> {
         match self.other() {
             Some(Other::Register {
                 register, outline, ..
-            }) if wanted(*outline) => register.rare.as_deref(),
+            }) if wanted(*outline) => Some(register),
             _ => None,
         }
     }
@@ -260,8 +271,9 @@ impl Content {
     /// What it resets of shares.
     #[inline]
     pub fn resets(&self) -> &Resets {
-        let rare = self.rare(|outline| outline.resets);
-        rare.map_or(Resets::nothing(), |rare| &rare.resets)
+        let register = self.more_with(|outline| outline.resets);
+        let resets = register.and_then(|register| register.resets.as_deref());
+        resets.unwrap_or(Resets::nothing())
     }
 
     /// The replicas of whose shares it says something.
@@ -279,8 +291,23 @@ impl Content {
         if let Kept::Value(value) = &self.0 {
             return Some(value);
         }
-        let is_shown = self.until().is_none_or(|until| Hlc::from_wall(until) > now);
-        self.more()?.value.as_ref().filter(|_| is_shown)
+        self.more()?.value.as_ref().filter(|_| !self.has_expired(now))
+    }
+
+    /// Whether [`Content::at`] is a value.
+    #[inline]
+    pub fn has_value(&self, now: Hlc) -> bool {
+        match &self.0 {
+            Kept::Value(_) => true,
+            Kept::Other(Other::Register { outline, .. }) => {
+                outline.value != Length::NONE && !self.has_expired(now)
+            }
+            Kept::Other(_) => false,
+        }
+    }
+
+    fn has_expired(&self, now: Hlc) -> bool {
+        self.until().is_some_and(|until| Hlc::from_wall(until) <= now)
     }
 
     /// When the value expired, as a timestamp, if it has expired for a reader at this time.
@@ -313,7 +340,9 @@ impl Content {
     pub fn base(&self) -> Option<VersionId> {
         match self.share() {
             Some(_) => Some(Rank::SHARES),
-            None => self.rare(|outline| outline.has_base)?.base,
+            None => self
+                .more_with(|outline| outline.has_base)
+                .map(|register| register.base),
         }
     }
 
@@ -370,11 +399,7 @@ impl Content {
     #[inline]
     pub fn is_delete(&self) -> bool {
         match self.other() {
-            Some(Other::Register {
-                until,
-                register,
-                outline,
-            }) => outline.value.bytes() == 0 && *until == NEVER && register.value.is_none(),
+            Some(Other::Register { until, outline, .. }) => outline.value == Length::NONE && *until == NEVER,
             other => matches!(other, Some(Other::Delete)),
         }
     }
@@ -387,30 +412,18 @@ impl Content {
 
     /// The same, with the value in memory of its own: it keeps no larger buffer alive.
     #[must_use]
-    pub fn compact(self) -> Content {
-        match self.0 {
-            Kept::Value(value) => Content(Kept::Value(Bytes::copy_from_slice(&value))),
-            Kept::Other(_) => self.compact_shared(),
-        }
-    }
-
-    /// The same before it is copied: what copies share is [compacted](Content::compact) once for all of them.
-    #[must_use]
-    pub(crate) fn compact_shared(mut self) -> Content {
-        // A share is made compact.
-        if let Kept::Other(Other::Register {
-            register, outline, ..
-        }) = &mut self.0
-            && !outline.is_compact
-        {
-            outline.is_compact = true;
-            let register = Arc::make_mut(register);
-            if let Some(value) = &mut register.value {
-                *value = Bytes::copy_from_slice(value);
+    pub fn compact(mut self) -> Content {
+        let compact = |value: &mut Bytes| *value = Bytes::copy_from_slice(value);
+        match &mut self.0 {
+            Kept::Value(value) => compact(value),
+            Kept::Other(Other::Register { register, .. }) => {
+                register.value.as_mut().map(compact);
+                if let Some(resets) = &mut register.resets {
+                    **resets = resets.compact();
+                }
             }
-            if let Some(rare) = &mut register.rare {
-                rare.resets = rare.resets.compact();
-            }
+            // A share always is.
+            Kept::Other(Other::Delete | Other::Share { .. }) => {}
         }
         self
     }
@@ -426,14 +439,14 @@ impl Content {
         }
     }
 
-    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What few registers say counts as one allocation.
+    /// The sizes in bytes of the two allocations of a content that is more than a value or a delete. Its value's own bytes are not counted. What a register resets counts as one allocation.
     pub fn heap_bytes(&self) -> [usize; 2] {
         match self.other() {
             None | Some(Other::Delete) => [0, 0],
-            Some(Other::Register { .. }) => {
-                let rare = self.rare(|outline| outline.has_base || outline.resets);
-                let rare = rare.map_or(0, |rare| size_of::<Rare>() + rare.resets.heap_bytes());
-                [size_of::<Register>() + ARC_BYTES, rare]
+            Some(Other::Register { outline, .. }) => {
+                let bytes = |resets: &Resets| size_of::<Resets>() + resets.heap_bytes();
+                let resets = outline.resets.then(|| bytes(self.resets()));
+                [size_of::<Register>(), resets.unwrap_or(0)]
             }
             Some(Other::Share { brief, .. }) => [size_of::<Share>() + ARC_BYTES, brief.bytes.bytes()],
         }
@@ -447,8 +460,8 @@ impl PartialEq for Content {
             (Kept::Value(one), Kept::Value(other)) => one == other,
             (Kept::Other(one), Kept::Other(other)) => one == other,
             (Kept::Value(value), Kept::Other(other)) | (Kept::Other(other), Kept::Value(value)) => {
-                matches!(other, Other::Register { until, register, .. }
-                    if *until == NEVER && register.rare.is_none() && register.value.as_ref() == Some(value))
+                matches!(other, Other::Register { until, register, outline }
+                    if *until == NEVER && !outline.has_base && !outline.resets && register.value.as_ref() == Some(value))
             }
         }
     }
@@ -482,10 +495,7 @@ mod tests {
 
     #[test]
     fn a_value_that_expires_takes_64_bytes_more() {
-        assert_eq!(
-            (size_of::<Content>(), size_of::<Register>() + ARC_BYTES),
-            (32, 64)
-        );
+        assert_eq!((size_of::<Content>(), size_of::<Register>()), (32, 64));
     }
 
     #[test]
@@ -510,19 +520,29 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_compacted_register_share_one_value() {
-        let buffer = Bytes::copy_from_slice(b"SET key value");
-        let content = Content::new(buffer.slice(8..), Some(Micros(7)));
-        let at = |content: &Content| content.stored().map(|value| value.as_ptr());
-        let apart = content.clone().compact_shared();
-        assert_eq!(
-            at(&content),
-            Some(buffer[8..].as_ptr()),
-            "a copy of before stays as it is"
+    fn it_tells_without_a_look_at_the_value_whether_there_is_one() {
+        let (until, base) = (
+            Some(Micros(7)),
+            Some(VersionId {
+                at: Hlc(3),
+                ..VersionId::default()
+            }),
         );
-        assert_ne!(at(&apart), at(&content));
-        assert_eq!(apart, content);
-        assert_eq!(at(&apart.clone().compact()), at(&apart), "it is not copied again");
+        let empty = || Some(Bytes::new());
+        for value in [None, empty(), Some(VALUE)] {
+            for (until, base) in [(None, None), (until, None), (None, base), (until, base)] {
+                let content = Content::register(value.clone(), until, base, Resets::default());
+                for now in [Hlc::ZERO, Hlc::from_wall(Micros(7)), Hlc::LATEST] {
+                    assert_eq!(content.has_value(now), content.at(now).is_some());
+                }
+                assert_eq!(content.is_delete(), value.is_none() && until.is_none());
+                assert_eq!(content.value_bytes(), value.as_ref().map_or(0, Bytes::len));
+                let mut over_shares = content.clone();
+                over_shares.set_over_shares();
+                assert_eq!(over_shares, content);
+                assert!(!over_shares.is_apart());
+            }
+        }
     }
 
     #[test]

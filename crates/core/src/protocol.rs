@@ -670,8 +670,7 @@ impl<P: Protocol> Context<'_, P> {
         }
     }
 
-    fn stage_version(&mut self, key: Key, mut version: Version<P::Meta>, to: ReplicaSet) -> bool {
-        version.content = version.content.compact_shared();
+    fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: ReplicaSet) -> bool {
         let adds = version.content.shared().is_some_and(|(_, brief)| brief.adds);
         let base = match adds && version.id.replica == self.me.replica() {
             true => Base::of(self.store.chain(key.as_ref()), version.id),

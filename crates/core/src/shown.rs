@@ -207,7 +207,7 @@ impl<'a, M: Meta> Shown<'a, M> {
         match self.shares.is_empty() {
             true => self
                 .register
-                .is_some_and(|register| register.content.at(now).is_some()),
+                .is_some_and(|register| register.content.has_value(now)),
             false => self.plainly_has_value() || self.view().has_value(now),
         }
     }

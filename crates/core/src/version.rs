@@ -383,7 +383,7 @@ impl<M: Meta> Chain<M> {
     /// Keeps the newest version in such a way that [`Chain::has_shares`] looks further, if there are shares.
     fn wrap_over(&mut self, shares: bool) {
         if shares {
-            self.newest.content.wrap();
+            self.newest.content.set_over_shares();
         }
     }
 
@@ -410,7 +410,7 @@ impl<M: Meta> Chain<M> {
     #[inline]
     pub fn has_shares(&self) -> bool {
         let newest = &self.newest.content;
-        newest.is_share() || !newest.is_bare_value() && self.oldest().content.is_share()
+        newest.is_share() || !newest.is_apart() && self.oldest().content.is_share()
     }
 
     /// The versions of the register, newest first.

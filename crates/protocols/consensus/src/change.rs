@@ -129,7 +129,7 @@ impl<F: Fn(&Key) -> Option<Version<()>>> Carrying<F> {
 
     /// Whether the key has a value, and the version of which a condition may be. A value that has expired is none of them: whoever names its version has seen the value.
     fn condition_on(&self, found: Option<&Version<()>>) -> (bool, Option<VersionId>) {
-        let existed = found.is_some_and(|found| found.content.at(self.stamp.at).is_some());
+        let existed = found.is_some_and(|found| found.content.has_value(self.stamp.at));
         let version = found.filter(|found| existed || found.content.is_delete());
         (existed, version.map(|version| version.id))
     }
