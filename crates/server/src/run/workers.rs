@@ -1,6 +1,7 @@
 //! The threads that wait for disks, so that event loops need not.
 use super::Host;
 use std::{
+    panic::resume_unwind,
     sync::{Arc, atomic::Ordering},
     task::Poll,
     thread::{Builder, JoinHandle},
@@ -19,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const REST_AFTER: Micros = Micros(500);
 const LONGEST_REST: Micros = Micros(20_000);
 
-/// By how much the maintenance thread is nicer than others, of 19.
+/// By how much the threads that write tables are nicer than others, of 19: maintenance, and those of the engine.
 const NICENESS: i32 = 5;
 
 /// The longest pause before failed background work is tried again.
@@ -139,13 +140,23 @@ fn without_haste<T>(host: &Host, mut work: Work<T>) -> T {
     }
 }
 
-/// Lets the system prefer other threads to this one, where there are fewer processors than threads that have work: operations then wait for checkpoints less often. At 10, and on
-/// two busy processors, a checkpoint took so long that the log became twice as long as without this; at 5, it has a quarter of a processor even then.
-/// It cannot be taken back, because a process without privileges may not.
+/// Lets the system prefer other threads to this one, and to those that it starts, where all processors are busy: operations then wait for checkpoints less often. It cannot be
+/// taken back, because a process without privileges may not. So it is little: a checkpoint must come to its end under full load, or the log grows and grows.
 fn give_way() {
     // Elsewhere this would be about the whole process. If it is refused, operations wait for checkpoints as before.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);
+}
+
+/// Does something in a thread that gives way to others, as all threads do that it starts.
+pub(super) fn giving_way<T: Send>(name: String, work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = Builder::new().name(name).spawn_scoped(scope, || {
+            give_way();
+            work()
+        })?;
+        Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// Returns after a pause, or when the node stops.

@@ -5,7 +5,7 @@
 //! cluster of one site has no peers: there nothing is touched.
 use crate::{
     config::{ClusterConfig, NodeEntry},
-    run::{StartError, wakes::Wakes},
+    run::{StartError, wakes::Wakes, workers::giving_way},
 };
 use std::{path::Path, sync::Arc};
 use turnbuckle_core::Now;
@@ -49,7 +49,8 @@ impl Data<'_> {
     }
 
     fn open_once(&self, store: &Path, node: NodeConfig, now: Now) -> Result<Opened, StartError> {
-        let engine = FjallEngine::open(store, FjallOptions::default());
+        let open = || FjallEngine::open(store, FjallOptions::default());
+        let engine = giving_way(format!("{}-engine", self.entry.name), open)?;
         let engine = Arc::new(engine.map_err(|source| self.engine_error(store, source))?);
         let opened = self.open_node(&engine, node, now);
         if opened.as_ref().is_err_and(OpenError::is_damage) {
