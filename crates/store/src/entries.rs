@@ -3,6 +3,9 @@
 //! A hash map that is full makes room for twice as many entries, and moves all of them. The lane is locked meanwhile, and every operation on it waits: `cargo bench -p turnbuckle-store`
 //! prints the longest put of a million. So the map consists of many small maps, which grow one by one. A key's hash says in which one it is.
 //!
+//! If all parts had about as many keys, all of them would be full at about the same time. So their shares of the keys differ ([`SHARES`]): while the number of keys doubles,
+//! one part after the other grows.
+//!
 //! Each entry has an index, by which the lists of dirty keys name it. It stays the same until the entry is removed, or until another entry of the same
 //! part is removed ([`Entries::swap_remove`]).
 use crate::entry::Entry;
@@ -37,6 +40,26 @@ pub(crate) struct Entries<M> {
 /// It is given the hash of each key.
 type Part<M> = IndexMap<StoredKey, Entry<M>, ()>;
 
+/// The part in which a key is, by some bits of its hash. The last part has about twice as many keys as the first one, and the shares of the others are evenly between these two.
+static SHARES: [u8; 1 << SHARE_BITS] = shares();
+const SHARE_BITS: u32 = 11;
+
+const fn shares() -> [u8; 1 << SHARE_BITS] {
+    // Part p has PARTS + p of `all`.
+    let all = PARTS * PARTS + PARTS * (PARTS - 1) / 2;
+    let mut shares = [0; 1 << SHARE_BITS];
+    let (mut slot, mut part, mut end) = (0, 0, PARTS);
+    while slot < shares.len() {
+        while slot * all >= end * shares.len() {
+            part += 1;
+            end += PARTS + part;
+        }
+        shares[slot] = part as u8;
+        slot += 1;
+    }
+    shares
+}
+
 impl<M> Entries<M> {
     pub(crate) fn new(hash_seed: u64) -> Entries<M> {
         Entries {
@@ -54,7 +77,10 @@ impl<M> Entries<M> {
     /// The hash of a key, and the part in which it is.
     fn place(&self, key: &[u8]) -> (u64, usize) {
         let hash = self.hasher.hash_one(key);
-        (hash, (hash >> PART_BITS_AT) as usize % PARTS)
+        (
+            hash,
+            SHARES[(hash >> PART_BITS_AT) as usize % SHARES.len()].into(),
+        )
     }
 
     pub(crate) fn get_index_of(&self, key: &[u8]) -> Option<usize> {
@@ -213,6 +239,33 @@ mod tests {
         (0..PARTS).for_each(|_| entries.shrink());
         assert!(room(&entries) < 10_000, "room for {} of 1000", room(&entries));
         assert!((0..1_000_u32).all(|number| entries.contains_key(&number.to_be_bytes())));
+    }
+
+    #[test]
+    fn the_parts_grow_one_after_the_other() {
+        let shares = |part: usize| SHARES.iter().filter(|slot| usize::from(**slot) == part).count();
+        assert!(
+            (0..PARTS).all(|part| (9..=23).contains(&shares(part))),
+            "{:?}",
+            SHARES
+        );
+        let mut entries: Entries<()> = Entries::new(1);
+        let (mut grown, mut most) = (0, 0);
+        // While the number of keys doubles, in steps of a hundredth of that.
+        for number in 0..200_000_u32 {
+            let before = entries.parts.iter().map(IndexMap::capacity).sum::<usize>();
+            entries.insert(&number.to_be_bytes(), entry(number));
+            let after = entries.parts.iter().map(IndexMap::capacity).sum::<usize>();
+            grown += usize::from(after > before);
+            if number % 1_000 == 0 {
+                most = most.max(if number >= 100_000 { grown } else { 0 });
+                grown = 0;
+            }
+        }
+        assert!(
+            (1..=8).contains(&most),
+            "{most} of {PARTS} parts grew in one step of 100"
+        );
     }
 
     #[test]
