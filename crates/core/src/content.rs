@@ -72,6 +72,7 @@ impl Length {
 
     /// Nothing of a key is 4 GiB long.
     fn of(bytes: usize) -> Length {
+        debug_assert!(bytes < u32::MAX as usize);
         Length((bytes as u32).to_ne_bytes())
     }
 
@@ -108,15 +109,13 @@ impl Eq for Outline {}
 /// What an `Arc` takes beside what it shares.
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
-/// A value that expires, or whose expiry was changed. Or what was written over shares. It takes 64 bytes: there may be millions, and the allocator is fastest at such a
-/// size.
+/// A value that expires, or whose expiry was changed. Or what was written over shares. It takes 64 bytes: there may be millions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[repr(align(16))]
 struct Register {
     /// `None` for a delete, and for an expiry of shares alone.
     value: Option<Bytes>,
-    /// Of time zero, as no version is: it is its own base.
-    base: VersionId,
+    /// `None`: it is its own base.
+    base: Option<VersionId>,
     /// Boxed, because almost no register resets anything, and millions of values may expire.
     resets: Option<Box<Resets>>,
 }
@@ -174,7 +173,7 @@ impl Content {
         };
         let register = Register {
             value,
-            base: base.unwrap_or_default(),
+            base,
             resets: outline.resets.then(|| Box::new(resets)),
         };
         Content(Kept::Other(Other::Register {
@@ -199,7 +198,7 @@ impl Content {
         }))
     }
 
-    /// Whether it is a value of which is known that no share is in its chain, if it is the newest version there: see [`crate::Chain`].
+    /// Whether no share is in its chain, if it is the newest version there: its chain notes when there are some ([`crate::Chain`]). False also for deletes that say nothing more, and for shares.
     #[inline]
     pub(crate) fn is_apart(&self) -> bool {
         match &self.0 {
@@ -340,9 +339,7 @@ impl Content {
     pub fn base(&self) -> Option<VersionId> {
         match self.share() {
             Some(_) => Some(Rank::SHARES),
-            None => self
-                .more_with(|outline| outline.has_base)
-                .map(|register| register.base),
+            None => self.more_with(|outline| outline.has_base)?.base,
         }
     }
 
@@ -528,13 +525,21 @@ mod tests {
                 ..VersionId::default()
             }),
         );
-        let empty = || Some(Bytes::new());
-        for value in [None, empty(), Some(VALUE)] {
-            for (until, base) in [(None, None), (until, None), (None, base), (until, base)] {
-                let content = Content::register(value.clone(), until, base, Resets::default());
+        let floor = |floor| Resets {
+            floor: Hlc(floor),
+            ..Resets::default()
+        };
+        let whens = [(None, None), (until, None), (None, base), (until, base)];
+        let more = whens.iter().flat_map(|when| [(when, 0), (when, 9)]);
+        for value in [None, Some(Bytes::new()), Some(VALUE)] {
+            for (&(until, base), at) in more.clone() {
+                let content = Content::register(value.clone(), until, base, floor(at));
+                assert_eq!((content.until(), content.base()), (until, base));
+                assert_eq!((content.floor(), content.resets()), (Hlc(at), &floor(at)));
                 for now in [Hlc::ZERO, Hlc::from_wall(Micros(7)), Hlc::LATEST] {
                     assert_eq!(content.has_value(now), content.at(now).is_some());
                 }
+                assert_eq!(content.stored(), value.as_ref());
                 assert_eq!(content.is_delete(), value.is_none() && until.is_none());
                 assert_eq!(content.value_bytes(), value.as_ref().map_or(0, Bytes::len));
                 let mut over_shares = content.clone();

@@ -334,8 +334,8 @@ impl VersionRecord {
 
 /// The versions of one key, newest first. Never empty.
 ///
-/// A bare value that is the newest version has no shares behind it: where a share comes into a chain, the newest version is wrapped ([`Content`]). So a read of a key without shares, as almost every
-/// key is, looks at the newest version and nowhere else in memory.
+/// Where a share comes into a chain, or another version becomes the newest one of a chain with shares, the newest version notes that there are shares. If it notes nothing, there are none. So a read of a
+/// key without shares, as almost every key is, looks at the newest version and nowhere else in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain<M> {
     newest: Version<M>,
@@ -376,12 +376,12 @@ impl<M: Meta> Chain<M> {
             "newest first"
         );
         let mut chain = Chain { newest, older };
-        chain.wrap_over(chain.oldest().content.is_share());
+        chain.note(chain.oldest().content.is_share());
         Some(chain)
     }
 
-    /// Keeps the newest version in such a way that [`Chain::has_shares`] looks further, if there are shares.
-    fn wrap_over(&mut self, shares: bool) {
+    /// Lets the newest version note that there are shares, if there are: then [`Chain::has_shares`] looks further.
+    fn note(&mut self, shares: bool) {
         if shares {
             self.newest.content.set_over_shares();
         }
@@ -477,6 +477,7 @@ impl<M: Meta> Chain<M> {
         let is_replaced = |held: &Version<M>| held.rank() < version.rank() && version.meta.replaces(held.id);
         self.retain_older(|held| !is_replaced(held));
         if is_replaced(&self.newest) {
+            debug_assert!(!self.has_shares(), "no keyspace has siblings and shares");
             self.newest = version;
             return true;
         }
@@ -493,7 +494,7 @@ impl<M: Meta> Chain<M> {
     fn insert_in_place(&mut self, version: Version<M>) -> bool {
         let shares = version.content.is_share() || self.has_shares();
         let inserted = self.insert_by_rank(version);
-        self.wrap_over(shares);
+        self.note(shares);
         inserted
     }
 
@@ -553,7 +554,7 @@ impl<M: Meta> Chain<M> {
             self.older.remove(place)
         };
         self.shrink();
-        self.wrap_over(shares);
+        self.note(shares);
         Some(removed)
     }
 
@@ -722,8 +723,18 @@ mod tests {
         ]
     }
 
+    /// A value, a value that expires, or a delete that resets something.
     fn value(at: u64) -> Version<()> {
-        let content = Content::from(Bytes::from_static(b"v"));
+        let value = Bytes::from_static(b"v");
+        let resets = crate::Resets {
+            before: Hlc(1),
+            ..crate::Resets::default()
+        };
+        let content = match at % 3 {
+            0 => Content::from(value),
+            1 => Content::new(value, Some(Micros(7))),
+            _ => Content::register(None, None, None, resets),
+        };
         Version {
             content,
             ..version(at)

@@ -177,3 +177,32 @@ fn fetch(host: &Host) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The niceness of this thread.
+    #[cfg(target_os = "linux")]
+    fn niceness() -> i32 {
+        rustix::process::getpriority_process(None).expect("it is allowed")
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_gives_way_is_nicer_and_so_are_the_threads_that_it_starts() {
+        let before = niceness();
+        let both = giving_way("engine".to_owned(), || {
+            (niceness(), std::thread::spawn(niceness).join().expect("it ends"))
+        });
+        let nicer = (before + NICENESS).min(19);
+        assert_eq!(both.expect("a thread can be started"), (nicer, nicer));
+        assert_eq!(niceness(), before);
+    }
+
+    #[test]
+    fn a_panic_in_what_gives_way_is_a_panic_of_its_caller() {
+        let panics = || giving_way("engine".to_owned(), || panic!("on purpose"));
+        assert!(std::panic::catch_unwind(panics).is_err());
+    }
+}
