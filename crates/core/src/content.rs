@@ -208,8 +208,8 @@ impl Content {
         }
     }
 
-    /// Notes that there are shares in its chain: [`Content::is_apart`] is false. It says the same.
-    pub(crate) fn set_over_shares(&mut self) {
+    /// Notes that there are shares in its chain: [`Content::is_apart`] is false from now on. What it says of the key stays the same.
+    pub(crate) fn note_shares(&mut self) {
         if let Kept::Value(value) = &mut self.0 {
             let value = Some(std::mem::take(value));
             *self = Content::of_register(value, None, None, Resets::default());
@@ -290,7 +290,10 @@ impl Content {
         if let Kept::Value(value) = &self.0 {
             return Some(value);
         }
-        self.more()?.value.as_ref().filter(|_| !self.has_expired(now))
+        self.more()?
+            .value
+            .as_ref()
+            .filter(|_| self.expired_at(now).is_none())
     }
 
     /// Whether [`Content::at`] is a value.
@@ -299,14 +302,10 @@ impl Content {
         match &self.0 {
             Kept::Value(_) => true,
             Kept::Other(Other::Register { outline, .. }) => {
-                outline.value != Length::NONE && !self.has_expired(now)
+                outline.value != Length::NONE && self.expired_at(now).is_none()
             }
             Kept::Other(_) => false,
         }
-    }
-
-    fn has_expired(&self, now: Hlc) -> bool {
-        self.until().is_some_and(|until| Hlc::from_wall(until) <= now)
     }
 
     /// When the value expired, as a timestamp, if it has expired for a reader at this time.
@@ -543,7 +542,7 @@ mod tests {
                 assert_eq!(content.is_delete(), value.is_none() && until.is_none());
                 assert_eq!(content.value_bytes(), value.as_ref().map_or(0, Bytes::len));
                 let mut over_shares = content.clone();
-                over_shares.set_over_shares();
+                over_shares.note_shares();
                 assert_eq!(over_shares, content);
                 assert!(!over_shares.is_apart());
             }

@@ -376,14 +376,14 @@ impl<M: Meta> Chain<M> {
             "newest first"
         );
         let mut chain = Chain { newest, older };
-        chain.note(chain.oldest().content.is_share());
+        chain.note_shares(chain.oldest().content.is_share());
         Some(chain)
     }
 
     /// Lets the newest version note that there are shares, if there are: then [`Chain::has_shares`] looks further.
-    fn note(&mut self, shares: bool) {
+    fn note_shares(&mut self, shares: bool) {
         if shares {
-            self.newest.content.set_over_shares();
+            self.newest.content.note_shares();
         }
     }
 
@@ -494,7 +494,7 @@ impl<M: Meta> Chain<M> {
     fn insert_in_place(&mut self, version: Version<M>) -> bool {
         let shares = version.content.is_share() || self.has_shares();
         let inserted = self.insert_by_rank(version);
-        self.note(shares);
+        self.note_shares(shares);
         inserted
     }
 
@@ -554,7 +554,7 @@ impl<M: Meta> Chain<M> {
             self.older.remove(place)
         };
         self.shrink();
-        self.note(shares);
+        self.note_shares(shares);
         Some(removed)
     }
 

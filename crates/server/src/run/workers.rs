@@ -20,7 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const REST_AFTER: Micros = Micros(500);
 const LONGEST_REST: Micros = Micros(20_000);
 
-/// By how much the threads that write tables are nicer than others, of 19: maintenance, and those of the engine.
+/// The niceness of the threads that write tables, which are maintenance and those of the engine. 0 is that of all others, and 19 the greatest.
+#[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
 /// The longest pause before failed background work is tried again.
@@ -140,8 +141,9 @@ fn without_haste<T>(host: &Host, mut work: Work<T>) -> T {
     }
 }
 
-/// Lets the system prefer other threads to this one, and to those that it starts, where all processors are busy: operations then wait for checkpoints less often. It cannot be
-/// taken back, because a process without privileges may not. So it is little: a checkpoint must come to its end under full load, or the log grows and grows.
+/// Lets the system prefer other threads to this one, and to those that it starts, where all processors are busy. Operations then wait for checkpoints less often.
+///
+/// A thread needs privileges to take this back. So it stays as it is under full load, too, where a checkpoint must still end before the log becomes too long. That is why [`NICENESS`] is small.
 fn give_way() {
     // Elsewhere this would be about the whole process. If it is refused, operations wait for checkpoints as before.
     #[cfg(target_os = "linux")]
