@@ -3,6 +3,9 @@
 //! A hash map that is full makes room for twice as many entries, and moves all of them. The lane is locked meanwhile, and every operation on it waits: `cargo bench -p turnbuckle-store`
 //! prints the longest put of a million. So the map consists of many small maps, which grow one by one. A key's hash says in which one it is.
 //!
+//! If all parts had about as many keys, all of them would be full at about the same time. So their shares of the keys differ ([`part_of`]): while the number of keys doubles,
+//! one part after the other grows.
+//!
 //! Each entry has an index, by which the lists of dirty keys name it. It stays the same until the entry is removed, or until another entry of the same
 //! part is removed ([`Entries::swap_remove`]).
 use crate::entry::Entry;
@@ -17,7 +20,7 @@ use std::ops;
 pub(crate) type StoredKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
 pub(crate) const INLINE_KEY_BYTES: usize = 24;
 
-/// The number of small maps. With ten million keys, each has some 80,000.
+/// The number of small maps, a power of two. With ten million keys, each has 50,000 to 100,000.
 const PARTS: usize = 128;
 
 /// Where the bits of a hash begin that choose the part. The small maps use the lowest bits and the seven highest ones.
@@ -37,6 +40,22 @@ pub(crate) struct Entries<M> {
 /// It is given the hash of each key.
 type Part<M> = IndexMap<StoredKey, Entry<M>, ()>;
 
+/// The bits of a hash that choose a pair of parts, and those that choose one of these two.
+const PAIR_BITS: u32 = (PARTS / 2).trailing_zeros();
+const DRAW_BITS: u32 = 11;
+
+/// The part in which a key is, by its hash. Part p has a share of PARTS + p: the last one has about twice as many keys as the first one. Of two parts p and
+/// PARTS - 1 - p the shares have the same sum, whatever p is. So pairs are equal, and have some bits of the hash. Some more draw one of the two.
+fn part_of(hash: u64) -> usize {
+    let bits = (hash >> PART_BITS_AT) as usize;
+    let pair = bits % (1 << PAIR_BITS);
+    let draw = (bits >> PAIR_BITS) % (1 << DRAW_BITS);
+    match draw * (3 * PARTS - 1) < (PARTS + pair) << DRAW_BITS {
+        true => pair,
+        false => PARTS - 1 - pair,
+    }
+}
+
 impl<M> Entries<M> {
     pub(crate) fn new(hash_seed: u64) -> Entries<M> {
         Entries {
@@ -54,7 +73,7 @@ impl<M> Entries<M> {
     /// The hash of a key, and the part in which it is.
     fn place(&self, key: &[u8]) -> (u64, usize) {
         let hash = self.hasher.hash_one(key);
-        (hash, (hash >> PART_BITS_AT) as usize % PARTS)
+        (hash, part_of(hash))
     }
 
     pub(crate) fn get_index_of(&self, key: &[u8]) -> Option<usize> {
@@ -93,7 +112,7 @@ impl<M> Entries<M> {
     /// Adds an entry, and returns its index. `None`: the key has an entry, and nothing was changed.
     ///
     /// # Panics
-    /// If the part has no index left. There are some four billion indexes.
+    /// If the part has no index left. There are some four billion indexes, and more than three billion keys have one.
     pub(crate) fn insert(&mut self, key: &[u8], entry: Entry<M>) -> Option<usize> {
         let (hash, part) = self.place(key);
         let found = self.parts[part].raw_entry_mut_v1();
@@ -103,7 +122,7 @@ impl<M> Entries<M> {
         let index = vacant.index() * PARTS + part;
         assert!(
             u32::try_from(index).is_ok(),
-            "more than four billion keys in one replica"
+            "more than three billion keys in one replica"
         );
         vacant.insert_hashed_nocheck(hash, StoredKey::from_slice(key), entry);
         self.len += 1;
@@ -213,6 +232,40 @@ mod tests {
         (0..PARTS).for_each(|_| entries.shrink());
         assert!(room(&entries) < 10_000, "room for {} of 1000", room(&entries));
         assert!((0..1_000_u32).all(|number| entries.contains_key(&number.to_be_bytes())));
+    }
+
+    #[test]
+    fn the_parts_grow_one_after_the_other() {
+        const HASHES: u64 = 1 << (PAIR_BITS + DRAW_BITS);
+        let mut shares = [0_u64; PARTS];
+        (0..HASHES).for_each(|hash| shares[part_of(hash << PART_BITS_AT)] += 1);
+        assert_eq!(shares.iter().sum::<u64>(), HASHES);
+        for (part, &share) in shares.iter().enumerate() {
+            let exact = HASHES * (PARTS + part) as u64 / (PARTS * (3 * PARTS - 1) / 2) as u64;
+            assert!(
+                share.abs_diff(exact) <= 1,
+                "part {part}: {share}, and not {exact}"
+            );
+        }
+        // At which share of a doubling each part is full, in hundredths: the part with the largest share first.
+        let mut full = [0; 101];
+        shares
+            .iter()
+            .for_each(|share| full[(100 * shares[0] / share) as usize] += 1);
+        assert!(full.iter().all(|parts| *parts <= 6), "{full:?}");
+        // And so it is with keys, whose numbers scatter.
+        let mut entries: Entries<()> = Entries::new(1);
+        let mut grown = Vec::new();
+        for number in 0..400_000_u32 {
+            let part = entries.place(&number.to_be_bytes()).1;
+            let room = entries.parts[part].capacity();
+            entries.insert(&number.to_be_bytes(), entry(number));
+            if number >= 200_000 && entries.parts[part].capacity() > room {
+                grown.push(number / 2_000);
+            }
+        }
+        let most = (100..200).map(|step| grown.iter().filter(|grown| **grown == step).count());
+        assert!(grown.len() >= PARTS - 8 && most.max() <= Some(6), "{grown:?}");
     }
 
     #[test]
