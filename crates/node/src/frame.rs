@@ -17,7 +17,7 @@ use turnbuckle_replication::{
 };
 
 /// The version of these frames. A peer with another version is refused in the handshake.
-pub const WIRE_VERSION: u32 = 18;
+pub const WIRE_VERSION: u32 = 19;
 
 /// The largest frame that one node sends to another, in bytes without the length in front. A larger one is refused. The values that a
 /// client may write are far smaller: a write, an answer and a stream entry carry one value and its dependencies.

@@ -298,7 +298,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         self.outgoing.set_mark(to, &body);
-        self.wake_links(to);
+        self.wake_links_at_once(to);
         let behind = self.env.shared().log().written();
         self.in_log.push_promise(behind, promise);
         self.settle_promises();

@@ -106,6 +106,7 @@ fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_
         settled: Hlc::ZERO,
         wall: Micros(600),
         deletes: Said::default(),
+        written: Hlc::ZERO,
         replaced: Vector::ZERO,
     };
     let from = ServerId {

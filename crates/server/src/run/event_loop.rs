@@ -272,13 +272,16 @@ impl EventLoop {
     /// The time until the next timer of a session of this loop, or of a replica; the first loop takes care of the replicas' timers. It is at most the
     /// time until the loop next looks for operations whose deadline has passed.
     fn until_deadline(&self) -> Duration {
-        let of_replicas = (self.index == 0)
-            .then(|| self.host.node.next_deadline())
-            .flatten();
         let of_sessions = self.gateway.borrow().next_deadline();
+        let own = of_sessions.map_or(self.next_look.get(), |due| due.min(self.next_look.get()));
+        let next = match self.index {
+            0 => self.host.wakes.first_sleeps(|| {
+                let of_replicas = self.host.node.next_deadline();
+                of_replicas.map_or(own, |due| due.min(own))
+            }),
+            _ => own,
+        };
         let now = self.host.clock.now().monotonic;
-        let deadlines = [of_replicas, of_sessions].into_iter().flatten();
-        let next = deadlines.fold(self.next_look.get(), Micros::min);
         Duration::from_micros(next.since(now).0)
     }
 
@@ -324,6 +327,9 @@ impl EventLoop {
             return;
         }
         self.host.commit_at(now);
+        if self.index != 0 {
+            self.host.wakes.timer_is_due(|| self.host.node.next_deadline());
+        }
         self.gateway
             .borrow_mut()
             .collect(now, &mut self.answers.borrow_mut());

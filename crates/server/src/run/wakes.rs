@@ -2,11 +2,12 @@
 use std::{
     sync::{
         Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     time::Duration,
 };
 use tokio::sync::Notify;
+use turnbuckle_core::Micros;
 use turnbuckle_node::{NodeId, Wake};
 
 /// Everything that can be woken: event loops, links, workers, and the thread that syncs the log.
@@ -17,6 +18,8 @@ pub(crate) struct Wakes {
     at_once: Vec<Bell>,
     workers: Signal,
     sync: Signal,
+    /// Until when the first loop sleeps, in monotonic microseconds.
+    first_sleeps_until: AtomicU64,
 }
 
 /// Wakes one asynchronous task. However often it is rung, the task wakes once.
@@ -60,7 +63,27 @@ impl Wakes {
             at_once: bells(nodes),
             workers: Signal::default(),
             sync: Signal::default(),
+            first_sleeps_until: AtomicU64::new(u64::MAX),
         })
+    }
+
+    /// The first loop is about to sleep until `deadline` returns a time. Returns that time.
+    pub fn first_sleeps(&self, deadline: impl FnOnce() -> Micros) -> Micros {
+        // Whoever sets an earlier timer from now on rings the bell: `deadline` may have been asked before.
+        self.first_sleeps_until.store(u64::MAX, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let until = deadline();
+        self.first_sleeps_until.store(until.0, Ordering::SeqCst);
+        until
+    }
+
+    /// Another loop may have set a timer that is due at `deadline`. Wakes the first loop, which takes care of timers, if it sleeps for longer.
+    pub fn timer_is_due(&self, deadline: impl FnOnce() -> Option<Micros>) {
+        fence(Ordering::SeqCst);
+        let deadline = deadline();
+        if deadline.is_some_and(|deadline| deadline.0 < self.first_sleeps_until.load(Ordering::SeqCst)) {
+            self.loops[0].ring();
+        }
     }
 
     pub fn of_loop(&self, index: usize) -> &Bell {
@@ -129,5 +152,26 @@ impl Signal {
             .wait_timeout_while(risen, max, |risen| *risen <= seen)
             .unwrap_or_else(PoisonError::into_inner);
         *risen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_loop_is_woken_for_a_timer_that_is_due_before_it_wakes() {
+        let wakes = Wakes::new(2, 1);
+        wakes.first_sleeps(|| Micros(100));
+        for (due, is_woken) in [(None, false), (Some(100), false), (Some(99), true)] {
+            wakes.timer_is_due(|| due.map(Micros));
+            assert_eq!(wakes.of_loop(0).take(), is_woken, "due at {due:?}");
+        }
+        // While it finds out how long to sleep.
+        wakes.first_sleeps(|| {
+            wakes.timer_is_due(|| Some(Micros(200)));
+            Micros(100)
+        });
+        assert!(wakes.of_loop(0).take());
     }
 }

@@ -14,9 +14,9 @@ pub enum Message<X> {
     /// To the peers, as a mark: how far the sender is.
     Heartbeat(Heartbeat),
     /// To the parent in the site's tree: what the sender's subtree has.
-    Up(Report),
+    Up(Report, Numbers),
     /// To the children: what the whole site has.
-    Down(Report),
+    Down(Report, Numbers),
     /// The protocol's own.
     Own(X),
 }
@@ -32,13 +32,16 @@ pub struct Heartbeat {
     pub wall: Micros,
     /// What is shown at the sender, and which deletes are forgotten there.
     pub deletes: Said,
+    /// The newest stamp of a version that the sender knows to have been written at its site. While less than that is stable at another site, that site is
+    /// in a hurry.
+    pub written: Hlc,
     /// The sender has lost versions that no peer could send back, because newer ones had replaced them there. Those newer ones are stamped up to
     /// this. A client that relies on the promise and is shown less than this may be shown something older than what was lost.
     pub replaced: Vector,
 }
 
 /// What a subtree of a site's partitions has, entry-wise.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The minimum of their VV.
     pub stable: Vector,
@@ -50,6 +53,18 @@ pub struct Report {
     pub clock: Hlc,
     /// The minimum of their wall clocks when their clocks showed no more than that.
     pub clock_wall: Micros,
+    /// The maximum, for each site, of the stamps of versions that they know to have been written there. While less than that is stable, it is news if more
+    /// becomes stable.
+    pub written: Vector,
+}
+
+/// How many reports are under way between a partition and its parent, or a child of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Numbers {
+    /// The number of this report, among those that the sender has sent to the receiver.
+    pub number: u64,
+    /// The number of the last report that the sender has received from the receiver.
+    pub heard: u64,
 }
 
 impl Report {
@@ -59,16 +74,20 @@ impl Report {
         self.collectable.meet(&other.collectable);
         self.clock = self.clock.max(other.clock);
         self.clock_wall = self.clock_wall.min(other.clock_wall);
+        self.written.merge(&other.written);
     }
 
     fn newest(&self) -> Hlc {
-        let vectors = [&self.stable, &self.walls, &self.collectable];
-        let newest = vectors.into_iter().map(Vector::newest).max();
+        let newest = self.vectors().into_iter().map(Vector::newest).max();
         newest.unwrap_or(Hlc::ZERO).max(self.clock)
     }
 
     fn replicas(&self) -> ReplicaSet {
-        sites_of([&self.stable, &self.walls, &self.collectable])
+        sites_of(self.vectors())
+    }
+
+    fn vectors(&self) -> [&Vector; 4] {
+        [&self.stable, &self.walls, &self.collectable, &self.written]
     }
 }
 
@@ -90,15 +109,16 @@ impl<X: Wire> Wire for Message<X> {
                     .number(heartbeat.settled.0)
                     .number(heartbeat.wall.0)
                     .said(heartbeat.deletes)
+                    .number(heartbeat.written.0)
                     .vector(&heartbeat.replaced);
             }
-            Message::Up(report) | Message::Down(report) => {
-                out.byte(if matches!(self, Message::Up(_)) { 1 } else { 2 });
-                out.vector(&report.stable)
-                    .vector(&report.walls)
-                    .vector(&report.collectable)
-                    .number(report.clock.0)
-                    .number(report.clock_wall.0);
+            Message::Up(report, numbers) | Message::Down(report, numbers) => {
+                out.byte(if matches!(self, Message::Up(..)) { 1 } else { 2 });
+                report.vectors().into_iter().fold(&mut out, Writer::vector);
+                out.number(report.clock.0)
+                    .number(report.clock_wall.0)
+                    .number(numbers.number)
+                    .number(numbers.heard);
             }
             Message::Own(own) => own.encode(out.byte(3).0),
         }
@@ -112,6 +132,7 @@ impl<X: Wire> Wire for Message<X> {
                 settled: from.hlc()?,
                 wall: from.micros()?,
                 deletes: from.said()?,
+                written: from.hlc()?,
                 replaced: from.vector()?,
             }),
             tag @ (1 | 2) => {
@@ -119,13 +140,17 @@ impl<X: Wire> Wire for Message<X> {
                     stable: from.vector()?,
                     walls: from.vector()?,
                     collectable: from.vector()?,
+                    written: from.vector()?,
                     clock: from.hlc()?,
                     clock_wall: from.micros()?,
                 };
-                if tag == 1 {
-                    Message::Up(report)
-                } else {
-                    Message::Down(report)
+                let numbers = Numbers {
+                    number: from.number()?,
+                    heard: from.number()?,
+                };
+                match tag {
+                    1 => Message::Up(report, numbers),
+                    _ => Message::Down(report, numbers),
                 }
             }
             3 => Message::Own(X::decode(from.rest())?),
@@ -140,9 +165,10 @@ impl<X: Wire> Wire for Message<X> {
                 .promise
                 .max(heartbeat.settled)
                 .max(heartbeat.deletes.newest())
+                .max(heartbeat.written)
                 .max(heartbeat.replaced.newest())
                 .max(Hlc::from_wall(heartbeat.wall)),
-            Message::Up(report) | Message::Down(report) => report.newest(),
+            Message::Up(report, _) | Message::Down(report, _) => report.newest(),
             Message::Own(own) => own.newest(),
         }
     }
@@ -150,7 +176,7 @@ impl<X: Wire> Wire for Message<X> {
     fn replicas(&self) -> ReplicaSet {
         match self {
             Message::Heartbeat(heartbeat) => sites_of([&heartbeat.replaced]),
-            Message::Up(report) | Message::Down(report) => report.replicas(),
+            Message::Up(report, _) | Message::Down(report, _) => report.replicas(),
             Message::Own(own) => own.replicas(),
         }
     }

@@ -1,22 +1,25 @@
 //! # What a site knows to be stable
 //!
 //! CausalSpartanX and GentleRain decide by time alone which versions may be seen: a version may be seen when everything that it can depend on is
-//! here. For that, each site works out at regular intervals up to which time it has everything.
+//! here. For that, each site works out up to which time it has everything.
 //!
 //! ```text
 //!   site a, partition 1                         site b, partition 1            partition 0 (root of b's tree)
 //!      | x stamped 17                               |                               |
 //!      | ~~~~ x@17 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~> |                               |
 //!      | ~~~~ heartbeat: up to 20, wall 20 ~~~~~~~> | VV[a] = 20                    |
-//!      |                                            | -- every theta: Up [20, ..] ->| min over the partitions, when all have reported
+//!      |                                            | -- Up [20, ..] -------------> | min over the partitions, when all have reported
 //!      |                                            | <------------ Down [20, ..] --|
 //!      |                                            | DSV[a] = 20: x may be seen    |
 //! ```
 //!
+//! In the text, heartbeats are sent every Delta and reports every theta. Here that holds while nothing is written. What is written is told sooner: see
+//! [`news`].
+//!
 //! - **VV** (version vector), one per partition: `VV[k]` is the last time up to which this partition has everything that its peer at site k stamped.
 //!   Only heartbeats raise it (Algorithm 5.3, line 9), never versions (5.2, line 22). The reason: a version that is sent back after a power loss has
-//!   an old stamp, and the node of a peer that is still being sent lost versions withholds the peer's heartbeats. This rule costs at most one
-//!   heartbeat of visibility.
+//!   an old stamp, and the node of a peer that is still being sent lost versions withholds the peer's heartbeats. This rule costs
+//!   the time between a version and the heartbeat behind it.
 //! - **DSV** (data center stable vector), one per site: the entry-wise minimum of the partitions' VV, over a tree ([`Tree`]).
 //! - **The collection vector**: the entry-wise minimum of all partitions' DSV and of the snapshots under way, over the same tree. Of each key, the
 //!   newest version that it covers is kept, and all newer ones. A partition collects only what is below a DSV that it has written down (`kept`), so
@@ -39,12 +42,16 @@ pub use turnbuckle_streams::Said;
 mod hidden;
 pub use hidden::HiddenVersions;
 mod message;
-pub use message::{Get, Heartbeat, Message, Put, Report, Request, Response, Rotx, Slice, Work};
+pub use message::{Get, Heartbeat, Message, Numbers, Put, Report, Request, Response, Rotx, Slice, Work};
+mod news;
+use news::News;
 mod pace;
 pub use pace::{Intervals, Line, Timer};
 mod receipt;
 mod replica;
 pub use replica::{Cx, Rules, TimedReplica};
+mod reports;
+use reports::Reports;
 mod session;
 pub use session::TimedSession;
 mod snapshot;
@@ -54,7 +61,6 @@ pub use tree::Tree;
 
 use crate::Bugs;
 use bytes::{Bytes, BytesMut};
-use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     BadFrame, Chain, Context, Forgotten, Hlc, Meta, Micros, Now, Protocol, Recovered, ReplicaId, ServerId,
     Vector, Version, VersionId,
@@ -67,9 +73,6 @@ const KEEP_AFTER: u32 = 128;
 
 /// No site. It stands in for the own site where the own site's entry counts like the others.
 const NOBODY: ReplicaId = ReplicaId(u16::MAX);
-
-/// A report that has not been answered after this time counts as lost.
-const LOST_AFTER: Micros = Micros::from_millis(50);
 
 /// The name under which what is stable is written down.
 const NAME: &str = "stable";
@@ -90,15 +93,10 @@ pub struct Stable {
     settled: Vector,
     deletes: Deletes,
     bugs: Bugs,
-    /// What this replica's children last reported, and which of the children have not been answered.
-    reports: BTreeMap<u16, Report>,
-    unanswered: BTreeSet<u16>,
-    /// When the parent was sent a report that it has not answered, in monotonic time.
-    told_at: Option<Micros>,
-    /// Whether there would have been more to report meanwhile.
-    is_late: bool,
-    /// Whether all children have reported since the last tick, and their reports were passed on at once.
-    has_told: bool,
+    /// What was last sent, and what is still to be sent.
+    news: News,
+    /// What was reported in the site's tree.
+    reports: Reports,
     /// What is stable at this site (DSV, or GST), and the sites' wall clocks that belong to it.
     dsv: Vector,
     dsv_walls: Vector,
@@ -166,11 +164,8 @@ impl Stable {
             settled,
             deletes: Deletes::open(me, topology, recovered, bugs.in_streams()),
             bugs,
-            reports: BTreeMap::new(),
-            unanswered: BTreeSet::new(),
-            told_at: None,
-            is_late: false,
-            has_told: false,
+            news: News::new(pace.pause_of(topology.partitions())),
+            reports: Reports::default(),
             kept: dsv.clone(),
             kept_vv: vv.merged(&cut),
             put_since: 0,
@@ -253,6 +248,14 @@ impl Stable {
         self.deletes.refusal()
     }
 
+    /// The entry of what is stable in which a site is: one number is in the first.
+    fn entry_of(&self, replica: ReplicaId) -> ReplicaId {
+        match self.scalar {
+            true => ReplicaId(0),
+            false => replica,
+        }
+    }
+
     /// The time up to which a vector covers every site. If one number is used for all sites, that number.
     fn until(&self, vector: &Vector) -> Hlc {
         match self.scalar {
@@ -314,10 +317,12 @@ impl Stable {
             settled,
             wall: self.clock_wall,
             deletes: self.deletes.said(cx),
+            written: self.reports.written().at(self.me.replica()),
             replaced: self.replaced.clone(),
         };
         cx.mark(cx.others(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.pace.heartbeat);
+        self.news.promised(cx.now.monotonic, promise);
     }
 
     /// Algorithm 5.3, lines 8-9.
@@ -329,6 +334,7 @@ impl Stable {
             return;
         }
         self.floor_at(cx, &heartbeat.replaced);
+        self.reports.heard_of(from, heartbeat.written);
         self.has(cx, from, heartbeat.promise);
         self.settled.raise(from, heartbeat.settled);
         self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
@@ -367,8 +373,9 @@ impl Stable {
     /// Everything that a site stamped up to `until` is in this partition: requests that waited for it go on.
     fn has<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, replica: ReplicaId, until: Hlc) {
         if self.vv.raise(replica, until) {
-            let replica = if self.scalar { ReplicaId(0) } else { replica };
+            let replica = self.entry_of(replica);
             cx.advance(Line::Here(replica), self.here(replica).0);
+            self.news.arrived();
         }
     }
 
@@ -417,137 +424,7 @@ impl Stable {
         self.collected.merge(&Stable::collected_at(copied));
     }
 
-    // ---- the tree -------------------------------------------------------------------------------------------
-
-    /// Every theta (Algorithm 5.3, lines 1-2). `snapshots` are the vectors of snapshots under way.
-    pub fn stabilise<'a, P, X>(
-        &mut self,
-        cx: &mut Context<'_, P>,
-        snapshots: impl Iterator<Item = &'a Vector>,
-    ) where
-        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
-    {
-        cx.set_timer(Timer::Stabilise, self.pace.theta);
-        if !std::mem::take(&mut self.has_told) {
-            self.tell(cx, snapshots);
-        }
-    }
-
-    /// All children have reported: the report to the parent need not wait for this partition's own turn.
-    pub fn all_reported<'a, P, X>(
-        &mut self,
-        cx: &mut Context<'_, P>,
-        snapshots: impl Iterator<Item = &'a Vector>,
-    ) where
-        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
-    {
-        self.has_told = true;
-        self.tell(cx, snapshots);
-    }
-
-    /// Reports to the parent, or at the root to all partitions, what this subtree has. A link inside the site may be slower than theta: no new report
-    /// is sent before the last one was answered, or has probably been lost.
-    fn tell<'a, P, X>(&mut self, cx: &mut Context<'_, P>, snapshots: impl Iterator<Item = &'a Vector>)
-    where
-        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
-    {
-        let now = cx.now.monotonic;
-        self.is_late = self
-            .told_at
-            .is_some_and(|told_at| now.since(told_at) < LOST_AFTER);
-        if self.is_late {
-            return;
-        }
-        let mut report = self.report(cx.now, snapshots);
-        for child in self.tree.children() {
-            match self.reports.get(&child) {
-                Some(theirs) => report.meet(theirs),
-                // This child has not reported yet: nothing is known of its subtree.
-                None => return,
-            }
-        }
-        match self.tree.parent() {
-            Some(parent) => {
-                self.told_at = Some(now);
-                cx.send(self.partition(parent), Message::Up(report));
-            }
-            None => self.pass_on(cx, report),
-        }
-    }
-
-    fn report<'a>(&self, now: Now, snapshots: impl Iterator<Item = &'a Vector>) -> Report {
-        let mut collectable = self.dsv.clone();
-        snapshots.for_each(|snapshot| collectable.meet(snapshot));
-        let mut walls = self.walls.clone();
-        walls.set(self.me.replica(), Hlc::from_wall(self.clock_wall));
-        let whole = |vector: &Vector| match self.scalar {
-            true => Vector::filled(1, vector.oldest(self.sites)),
-            false => vector.clone(),
-        };
-        Report {
-            stable: whole(&self.vv),
-            walls: whole(&walls),
-            collectable,
-            clock: match self.scalar {
-                true => self.vv.newest(),
-                false => self.vv.at(self.me.replica()),
-            },
-            clock_wall: now.wall.earliest,
-        }
-    }
-
-    /// Takes in what a child has reported. Returns whether all children have reported something new.
-    pub fn on_up(&mut self, from: ServerId, report: Report) -> bool {
-        if !self.tree.children().any(|child| child == from.partition) {
-            return false;
-        }
-        self.reports.insert(from.partition, report);
-        self.unanswered.insert(from.partition) && self.unanswered.len() == self.tree.children().count()
-    }
-
-    /// Takes in what the root has found, and passes it on. What this partition would have reported meanwhile it reports now.
-    pub fn on_down<'a, P, X>(
-        &mut self,
-        cx: &mut Context<'_, P>,
-        report: Report,
-        snapshots: impl Iterator<Item = &'a Vector>,
-    ) where
-        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
-    {
-        self.told_at = None;
-        self.pass_on(cx, report);
-        if std::mem::take(&mut self.is_late) {
-            self.tell(cx, snapshots);
-        }
-    }
-
-    fn pass_on<P, X>(&mut self, cx: &mut Context<'_, P>, report: Report)
-    where
-        P: Protocol<Line = Line, Message = Message<X>>,
-    {
-        for child in std::mem::take(&mut self.unanswered) {
-            cx.send(self.partition(child), Message::Down(report.clone()));
-        }
-        self.newest = self.newest.max(report.clock);
-        if !self.scalar {
-            cx.observe(report.clock);
-            self.clock_wall = self.clock_wall.max(report.clock_wall);
-        }
-        // The walls speak of everything that is stable, and this partition may have to wait for some of that.
-        if self.absent(&report.stable).is_none() {
-            self.dsv_walls.merge(&report.walls);
-            if !self.scalar {
-                self.advance_walls(cx);
-            }
-        }
-        self.collectable.merge(&report.collectable);
-        self.raise(cx, &report.stable);
-        self.collect();
-    }
-
-    fn partition(&self, partition: u16) -> ServerId {
-        ServerId { partition, ..self.me }
-    }
+    // ---- what is stable -----------------------------------------------------------------------------------
 
     /// Raises DSV to at least this, as far as this partition has everything itself. Requests that waited for it go on.
     pub fn raise<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, stable: &Vector) {

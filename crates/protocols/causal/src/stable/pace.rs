@@ -1,12 +1,17 @@
 use turnbuckle_core::{Micros, Parameter, ReplicaId, Setting};
 
+/// All partitions of a site together send no more than one heartbeat in this time because of what is written.
+const A_PARTITION: Micros = Micros(125);
+
 /// How often the replicas do what they do regularly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intervals {
-    /// How often a replica tells its peers how far it is: the text's Delta.
+    /// How often a replica tells its peers how far it is, if nothing is written: the text's Delta.
     pub heartbeat: Micros,
-    /// How often a site's partitions work out what is stable: theta.
+    /// How often a site's partitions work out what is stable, if nothing is written: theta.
     pub theta: Micros,
+    /// The time between two heartbeats of a partition that writes, and twice the time between two of its reports, on average.
+    pub pause: Micros,
     /// How long a request may wait for something to become stable.
     pub patience: Micros,
     /// How often what is stable is written down, at least. After a restart, what was not written down may be hidden for a heartbeat. It cannot be
@@ -15,6 +20,11 @@ pub struct Intervals {
 }
 
 impl Intervals {
+    /// The pause, in a keyspace of this number of partitions. With many of them it is longer, so that what all of them send does not grow with their number.
+    pub fn pause_of(&self, partitions: u16) -> Micros {
+        self.pause.max(Micros(u64::from(partitions) * A_PARTITION.0))
+    }
+
     /// Divides by `by` the intervals of what is done seldom.
     pub fn shrink(&mut self, by: u32) {
         self.keep_every = self.keep_every.shrunk(by);
@@ -26,12 +36,12 @@ impl Intervals {
         [
             Parameter::new(
                 "heartbeat",
-                "how often a replica tells the other sites up to which timestamp it has sent everything",
+                "how often a replica tells the other sites up to which timestamp it has sent everything, if nothing is written",
                 heartbeat,
             ),
             Parameter::new(
                 "theta",
-                "how often a site's partitions work out what is stable",
+                "how often a site's partitions work out what is stable, if nothing is written",
                 theta,
             ),
             Parameter::new(
@@ -48,6 +58,7 @@ impl Default for Intervals {
         Intervals {
             heartbeat: Micros::from_millis(10),
             theta: Micros::from_millis(5),
+            pause: Micros::from_millis(2),
             patience: Micros::from_millis(2_000),
             keep_every: Micros::from_millis(1_000),
         }
@@ -61,6 +72,8 @@ pub enum Timer {
     Heartbeat,
     /// When to pass on, inside the site, what is stable.
     Stabilise,
+    /// When to pass on what is news, if that was not done at once.
+    News,
     /// When to write down what is stable.
     Keep,
     /// When to look for requests that wait for the wall clock.

@@ -260,6 +260,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             Request::Put(put) => {
                 if let Some(put) = self.rules.when_clock_is_there(cx, id, put, deadline) {
                     self.on_put(cx, id, put, deadline);
+                    self.send_news(cx);
                 }
             }
             Request::Rotx(_) => self.on_rotx(cx, id, request, deadline),
@@ -271,16 +272,12 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             return;
         }
         match message {
-            Message::Up(report) => {
-                if self.stable.on_up(from, report) {
-                    self.stable.promised(self.rules.promise(cx));
-                    self.stable.all_reported(cx, self.snapshots.vectors());
-                }
-            }
-            Message::Down(report) => self.stable.on_down(cx, report, self.snapshots.vectors()),
-            Message::Own(slice) => self.on_slice(cx, from, slice),
-            Message::Heartbeat(_) => {}
+            Message::Up(report, numbers) => self.stable.on_up(cx, from, report, numbers),
+            Message::Down(report, numbers) => self.stable.on_down(cx, report, numbers),
+            Message::Own(slice) => return self.on_slice(cx, from, slice),
+            Message::Heartbeat(_) => return,
         }
+        self.send_news(cx);
     }
 
     /// `<REPLICATE d>`. VV follows with the heartbeat.
@@ -306,6 +303,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         if let Message::Heartbeat(heartbeat) = mark {
             R::observe(cx, heartbeat.promise);
             self.stable.on_heartbeat(cx, from.replica(), heartbeat);
+            self.send_news(cx);
         }
     }
 
@@ -314,6 +312,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             Timer::Heartbeat => {
                 self.stable.promised(self.rules.promise(cx));
                 self.stable.heartbeat(cx);
+            }
+            Timer::News => {
+                self.stable.pause_is_over();
+                self.send_news(cx);
             }
             Timer::Stabilise => {
                 self.stable.promised(self.rules.promise(cx));
@@ -644,9 +646,24 @@ impl<R: Rules> TimedReplica<R> {
         Ok((written, changed))
     }
 
+    /// Sends what other sites and the parent must hear soon, or sets the timer for it.
+    fn send_news(&mut self, cx: &mut Cx<'_, R>) {
+        let due = self.stable.due(cx);
+        if due.promise || due.report {
+            self.stable.promised(self.rules.promise(cx));
+        }
+        if due.promise {
+            self.stable.heartbeat(cx);
+        }
+        if due.report {
+            self.stable.report_news(cx, self.snapshots.vectors());
+        }
+    }
+
     /// Puts a version that was stamped here, and replicates it.
     fn put(&mut self, cx: &mut Cx<'_, R>, key: Key, version: Version<R::Meta>) {
         cx.make_room(&key, |version| self.covered(version));
+        self.stable.has_written(version.id.at);
         let kept = cx.replicate(cx.others(), key, version);
         assert!(kept, "a new stamp names no version that is there");
         self.stable.has_put(cx);
