@@ -30,6 +30,7 @@ pub(crate) trait AnyDoors {
     fn partitions(&self) -> u16;
     fn transactions(&self) -> Transactions;
     fn refusal(&self, operation: &Operation) -> Option<Failure>;
+    fn look_ahead(&self, keys: &[&[u8]]);
     fn open(&mut self) -> u64;
     fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken>;
     fn close(&mut self, door: u64);
@@ -720,6 +721,10 @@ impl<S: Session> AnyDoors for Doors<S> {
 
     fn transactions(&self) -> Transactions {
         S::Protocol::DESCRIPTOR.transactions
+    }
+
+    fn look_ahead(&self, keys: &[&[u8]]) {
+        self.keyspace.look_ahead(keys);
     }
 
     fn refusal(&self, operation: &Operation) -> Option<Failure> {

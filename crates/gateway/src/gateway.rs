@@ -121,6 +121,11 @@ impl Gateway {
         self.keyspaces[door.keyspace as usize].operate(now, door.number, tag, operation, answers);
     }
 
+    /// Looks at keys that operations of the door are about soon, so that they are in the processor's cache then.
+    pub fn look_ahead(&self, door: DoorId, keys: &[&[u8]]) {
+        self.keyspaces[door.keyspace as usize].look_ahead(keys);
+    }
+
     /// Appends the answers that have come meanwhile to `answers`. Call it after each commit, and when the loop was woken.
     pub fn collect(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
         for doors in &mut self.keyspaces {

@@ -1,4 +1,5 @@
 //! The lanes of one keyspace on one node. Their effects are performed here.
+mod ahead;
 mod cell;
 mod inbox;
 mod mailbox;

@@ -28,6 +28,9 @@ pub trait Backend {
     /// Keys and values may share the memory that they were read into. Copy what is to be kept.
     fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered>;
 
+    /// Operations of the door are probably about these keys soon. It is a hint.
+    fn look_ahead(&mut self, _door: DoorId, _keys: &[&[u8]]) {}
+
     /// Whether a read of several keys at this level may be divided into several reads, because the level promises no snapshot.
     fn divides_reads(&self, _door: DoorId, _level: Option<&Wanted>) -> bool {
         false

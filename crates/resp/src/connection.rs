@@ -5,6 +5,7 @@ mod replies;
 mod room;
 mod walk;
 
+use crate::ahead::{self, AHEAD};
 use crate::channels::{By, Subscriptions};
 use crate::commands::{self, Spec};
 use crate::long::{Long, SHARE};
@@ -317,6 +318,7 @@ impl Connection {
         // Moved out of `self` for the whole loop, and not in each pass: this is the path of every command.
         let mut arguments = std::mem::take(&mut self.arguments);
         let mut left = SHARE_ARGUMENTS;
+        let mut looked_at = 0;
         while self.wants_input() && !input.is_empty() {
             if left == 0 {
                 self.tired = true;
@@ -329,6 +331,10 @@ impl Connection {
             if self.login.is_some() {
                 self.limit_decoder();
             }
+            if looked_at == 0 {
+                looked_at = self.look_ahead(input, backend);
+            }
+            looked_at -= 1;
             match self.decoder.decode(input, &mut arguments) {
                 Ok(Decoded::Incomplete) => break,
                 Ok(Decoded::Command) => {
@@ -350,6 +356,22 @@ impl Connection {
         }
         arguments.clear();
         self.arguments = arguments;
+    }
+
+    /// Looks ahead at the keys of the commands at the front of `input`, if there are several. Returns after how many commands to do that again.
+    fn look_ahead(&self, input: &[u8], backend: &mut dyn Backend) -> usize {
+        let Some(door) = self.state.door.filter(|_| self.decoder.is_between()) else {
+            return AHEAD;
+        };
+        let (mut found, mut count) = ([&[][..]; AHEAD], 0);
+        for (place, key) in found.iter_mut().zip(ahead::keys(input)) {
+            *place = key;
+            count += 1;
+        }
+        if count > 1 {
+            backend.look_ahead(door, &found[..count]);
+        }
+        count.max(1)
     }
 
     /// Handles the answer of the operation with this tag.

@@ -80,6 +80,11 @@ impl Decoder {
         self.limits = limits;
     }
 
+    /// Whether the input begins with a command of which nothing was looked at.
+    pub(crate) fn is_between(&self) -> bool {
+        matches!(self.stage, Stage::Between) && self.scanned == 0
+    }
+
     /// How many bytes the input must have at least for the command in it to be complete, as far as is known. Decoding a shorter input again finds
     /// nothing new.
     pub fn wanted_bytes(&self) -> usize {

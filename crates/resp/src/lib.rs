@@ -60,6 +60,7 @@
 //! - A command of more than [`Limits::max_arguments`] is skipped and refused. Above a million arguments it is a protocol error
 //!   (`invalid multibulk length`), as in Redis.
 
+mod ahead;
 mod arguments;
 pub use arguments::Arguments;
 mod backend;

@@ -110,6 +110,11 @@ impl<P: Protocol> Lane<P> {
         std::mem::take(&mut self.moved)
     }
 
+    /// Looks at keys that are asked for soon.
+    pub fn look_ahead<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.store.look_ahead(keys);
+    }
+
     /// Whether something is appended to the log and not yet durable.
     pub fn is_waiting(&self) -> bool {
         self.in_log.has_batches()

@@ -65,6 +65,10 @@ impl Backend for LoopBackend<'_> {
         self.event_loop.operate(door, tag, operation)
     }
 
+    fn look_ahead(&mut self, door: DoorId, keys: &[&[u8]]) {
+        self.event_loop.gateway.borrow().look_ahead(door, keys);
+    }
+
     fn divides_reads(&self, door: DoorId, level: Option<&Wanted>) -> bool {
         let keyspace = door.keyspace as usize;
         let default = Wanted::Level(self.event_loop.levels[keyspace].read);
