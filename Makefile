@@ -87,10 +87,10 @@ bench-expiry:
 	$(CARGO) build --release
 	python3 benches/expiry.py
 
-# Needs Python. Measures the cost of causal consistency; takes ten minutes. One part: python3 benches/causal.py --only throughput|visibility|rotx
+# Needs Python. Measures the cost of causal consistency; takes twenty minutes. One part: python3 benches/causal.py --into docs/benchmarks.md --only throughput|visibility|rotx
 bench-causal:
 	$(CARGO) build --release
-	python3 benches/causal.py
+	python3 benches/causal.py --into docs/benchmarks.md
 
 # Needs Python; installs redis-py into a virtual environment under target/.
 test-redis-py:

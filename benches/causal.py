@@ -3,7 +3,8 @@
 
 Three sites on this machine, a process for each node, everything on its cores. Each measurement of a table is made once in
 every round, next to those that it is compared with; a figure is the median of the rounds, with the least and the greatest (throughput:
-the quartiles). A ratio is the median of the rounds' ratios. Prints tables in Markdown.
+the quartiles). A ratio is the median of the rounds' ratios. Prints tables in Markdown. `--into docs/benchmarks.md` also writes each
+part there, in the place of what was there before, with the commit and the date.
 
 throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays: operations a second, and CPU of all nodes together for
             each of them. And what each protocol keeps with a version, in bytes. Each protocol has a cluster of its own; those that
@@ -12,7 +13,7 @@ throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays: op
 before      With --before: throughput of `eventual` and `causal` beside that of another build, in the same run.
 visibility  How long a version of site a takes until site b shows it, over a WAN: as a client finds that reads the key at b all the
             time, and as the server counts it (turnbuckle_update_visibility_seconds). The client's includes its two round trips and the
-            pause between two reads, about half a millisecond.
+            pause between two reads, about half a millisecond. Alone, and beside 32 clients that read and write at a (YCSB A).
 rotx        A ROTX of 3 and of 10 keys beside a GET. One client, closed loop, the kinds in turn, operation by operation; then 16
             clients that ask at once. The client writes ready-made bytes and counts those that come back, so that a larger answer costs
             Python nothing. With two nodes in a site, beside GETs that are forwarded, too.
@@ -33,6 +34,8 @@ import tempfile
 import threading
 import time
 import urllib.request
+
+from page import Place, version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SITES = ["a", "b", "c"]
@@ -259,8 +262,17 @@ def quantile(values, share):
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
+# The lines of the part that is measured now.
+LINES = []
+
+
+def say(text):
+    LINES.append(text)
+    print(text, flush=True)
+
+
 def row(*cells):
-    print("| " + " | ".join(str(cell) for cell in cells) + " |")
+    say("| " + " | ".join(str(cell) for cell in cells) + " |")
 
 
 def table(*heads):
@@ -332,7 +344,7 @@ def before(options):
         raise SystemExit("error: expected --before with the binary to compare with")
     old = {f"{keyspace}, before": (options.before, keyspace) for keyspace in keyspaces}
     found = windows_in_turn(options, {**old, **{keyspace: (options.binary, keyspace) for keyspace in keyspaces}})
-    print("\n### Throughput and CPU, before and after\n")
+    
     table("workload", "keyspace", "op/s before", "op/s", "to before", "CPU us/op before", "CPU us/op, all nodes", "to before")
     for load in LOADS:
         for keyspace in keyspaces:
@@ -346,7 +358,6 @@ def before(options):
 
 def throughput(options):
     found = windows_in_turn(options, {keyspace: (options.binary, keyspace) for keyspace in KEYSPACES})
-    print("\n### Throughput and CPU\n")
     table("workload", "keyspace", "op/s", "to `eventual`", "CPU us/op, all nodes", "to `eventual`", "read p50 us", "write p50 us")
     for load in LOADS:
         base = found[load, "eventual"]
@@ -356,8 +367,7 @@ def throughput(options):
             row(load, f"`{keyspace}`", quartiles((run["rate"] for run in runs), "{:,.0f}"), ratio("rate"),
                 quartiles((run["cpu"] for run in runs), "{:.1f}"), ratio("cpu"),
                 quartiles((run["read"] for run in runs), "{:.0f}"), quartiles((run["write"] for run in runs), "{:.0f}"))
-    print("\n### Metadata\n\nBytes with each version, as it lies in the log and travels, beside its stamp and site (10 bytes, 8 of "
-          "which are GentleRain's number).\n")
+    say("\nBytes with each version, as it lies in the log and travels, beside its stamp and site (10 bytes, 8 of which are GentleRain's number):\n")
     table("keyspace", *LOADS)
     for keyspace in KEYSPACES:
         row(f"`{keyspace}`", *(quartiles((run["bytes"] for run in found[load, keyspace]), "{:.1f}") for load in LOADS))
@@ -365,7 +375,8 @@ def throughput(options):
 
 # ---- visibility -----------------------------------------------------------------------------------------------------------
 
-THETA_MS, HEARTBEAT_MS = 5, 10
+# The aim: as long as the way, and this, at the median and at p99.
+AIM_MS = {"p50": 3, "p99": 6}
 
 # What it is, the one-way delays, and whether the writer at a first reads what c writes.
 WORLDS = [
@@ -376,6 +387,10 @@ WORLDS = [
 ]
 
 
+# The keyspace, and whether other clients are busy at a.
+CONTENDERS = [("causal", False), ("causal", True), ("gentlerain", False)]
+
+
 class Watch:
     """A writer at a, a reader at b, and a writer at c, of one keyspace. What they do they do in threads."""
 
@@ -383,7 +398,7 @@ class Watch:
         self.cluster, self.keyspace, self.delays, self.depends = cluster, keyspace, delays, depends
         self.random = random.Random(seed)
         self.ending = threading.Event()
-        self.sent, self.bounds, self.seen, self.failure = [], [], [], None
+        self.sent, self.ways, self.seen, self.failure = [], [], [], None
         # New connections are new sessions, which have seen nothing; new keys, too.
         self.key, self.far_key = f"near-{seed}", f"far-{seed}"
         self.clients = {site: cluster.client(f"{site}1", keyspace) for site in SITES}
@@ -399,10 +414,9 @@ class Watch:
             self.failure = failure
 
     def write(self):
-        """At all phases of heartbeats and thetas."""
+        """At all phases of what is done at intervals."""
         client, one_way = self.clients["a"], self.delays["a", "b"]
         while not self.ending.is_set():
-            far_age = None
             if self.depends:
                 read = client.call("GET", self.far_key)
                 if read is None:
@@ -410,12 +424,12 @@ class Watch:
                     continue
                 far_at = self.far_sent[int(read)]
             now = time.perf_counter()
-            bound = 1.05 * one_way
+            way = one_way
             if self.depends:
                 far_age = (now - far_at) * 1e3
-                bound = max(bound, 1.05 * self.delays["b", "c"] - far_age)
+                way = max(way, self.delays["b", "c"] - far_age)
             self.sent.append(now)
-            self.bounds.append(bound + THETA_MS + HEARTBEAT_MS)
+            self.ways.append(way)
             client.call("SET", self.key, len(self.sent) - 1)
             time.sleep(self.random.uniform(0.004, 0.026))
 
@@ -467,41 +481,55 @@ def quantile_of(buckets, share):
     return low
 
 
+@contextlib.contextmanager
+def other_clients(cluster, options, keyspace, is_busy):
+    """32 clients of another process, in a closed loop at a. Returns their rate in the end."""
+    if not is_busy:
+        yield lambda: ""
+        return
+    command = [options.binary, "bench", "--target", f"127.0.0.1:{cluster.resp['a1']}", "--keyspace", keyspace, "--workload", "a",
+               "--clients", "32", "--keys", "10000", "--for", f"{options.seconds + 1.5}s", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        time.sleep(1)
+        yield lambda: json.loads(process.communicate()[0])["throughput"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def visibility(options):
-    keyspaces, found = ["causal", "gentlerain"], {}
+    found = {}
     sys.setswitchinterval(0.0002)
-    with Cluster(options.binary, keyspaces) as cluster:
+    with Cluster(options.binary, ["causal", "gentlerain"]) as cluster:
         for number in range(options.rounds):
             for place, (world, delays, depends) in enumerate(WORLDS):
-                progress(f"visibility, round {number + 1} of {options.rounds}, {world}")
                 cluster.set_wan(delays)
                 time.sleep(1)
-                before = cluster.metrics(["b1"])
-                watches = [Watch(cluster, keyspace, delays, depends, number * 10 + place) for keyspace in keyspaces]
-                for watch in watches:
-                    for thread in watch.threads:
-                        thread.start()
-                time.sleep(options.seconds)
-                spans = [watch.finish() for watch in watches]
-                after = cluster.metrics(["b1"])
-                for watch, spans in zip(watches, spans):
-                    buckets = histogram(before, after, watch.keyspace)
-                    found.setdefault((world, watch.keyspace), []).append({
-                        "p50": quantile(spans, 0.5), "p99": quantile(spans, 0.99),
-                        "server p50": quantile_of(buckets, 0.5), "server p99": quantile_of(buckets, 0.99),
-                        "aim": quantile(watch.bounds, 0.5), "count": buckets[-1][1],
-                        "within": 100 * statistics.mean(span <= bound for span, bound in zip(spans, watch.bounds))})
-    print("\n### Update visibility\n\nFrom a write at a until it is seen at b, in ms; a-b 20 ms one way, far is 100 ms, theta 5 ms, "
-          "heartbeat 10 ms. The aim: the p50 at most 1.05 x one-way + theta + heartbeat; for what depends on c's writes the same of c's "
-          "write if that is later, write by write, of which the p50 is shown.\n")
-    table("writer at a", "keyspace", "client p50", "client p99", "server p50", "server p99", "aim for the p50",
-          "seen within their aim, %", "versions a round")
+                for part, (keyspace, is_busy) in enumerate(CONTENDERS):
+                    progress(f"visibility, round {number + 1} of {options.rounds}, {world}, {keyspace}{', busy' if is_busy else ''}")
+                    with other_clients(cluster, options, keyspace, is_busy) as rate:
+                        before = cluster.metrics(["b1"])
+                        watch = Watch(cluster, keyspace, delays, depends, (number * 10 + place) * 10 + part)
+                        for thread in watch.threads:
+                            thread.start()
+                        time.sleep(options.seconds)
+                        spans = watch.finish()
+                        buckets = histogram(before, cluster.metrics(["b1"]), keyspace)
+                        found.setdefault((world, keyspace, is_busy), []).append({
+                            "p50": quantile(spans, 0.5), "p99": quantile(spans, 0.99), "way": quantile(watch.ways, 0.5),
+                            "server p50": quantile_of(buckets, 0.5), "server p99": quantile_of(buckets, 0.99), "rate": rate(),
+                            "beyond": quantile([span - way for span, way in zip(spans, watch.ways)], 0.5),
+                            "beyond, p99": quantile([span - way for span, way in zip(spans, watch.ways)], 0.99)})
+    say(f"From a write at a until it is seen at b, in ms. a and b are 20 ms apart, one way; far is 100 ms. A write that depends on one of c is seen when that one is here, too: the way is the longer one of "
+        f"both, write by write. The aim of `causal`: {AIM_MS['p50']} ms beyond the way at the median, {AIM_MS['p99']} ms at p99.\n")
+    table("writer at a", "keyspace", "other clients, op/s", "client p50", "client p99", "server p50", "server p99", "the way, p50", "beyond the way, p50", "p99")
     for world, _, _ in WORLDS:
-        for keyspace in keyspaces:
-            runs = found[world, keyspace]
+        for keyspace, is_busy in CONTENDERS:
+            runs = found[world, keyspace, is_busy]
             of = lambda what: figure((run[what] for run in runs), "{:.1f}")
-            row(world, f"`{keyspace}`", of("p50"), of("p99"), of("server p50"), of("server p99"), of("aim"),
-                figure((run["within"] for run in runs), "{:.0f}"), f"{statistics.median(run['count'] for run in runs):.0f}")
+            row(world, f"`{keyspace}`", figure((run["rate"] for run in runs), "{:,.0f}") if is_busy else "none", of("p50"), of("p99"), of("server p50"), of("server p99"),
+                of("way"), of("beyond"), of("beyond, p99"))
 
 
 # ---- ROTX -----------------------------------------------------------------------------------------------------------------
@@ -608,15 +636,13 @@ def rotx(options):
             one.append(rotx_one_node(options, small, client, clients, keys))
             two.append(rotx_two_nodes(options, large, far, [], keys))
     one, two = one[1:], two[1:]
-    print("\n### Snapshots, all partitions on the node that is asked\n\nOne client in a closed loop, us; the aim is 1.5 x a GET at the "
-          "median. Then 16 clients at once: us of time and of CPU (of all nodes) for each.\n")
+    say("All partitions on the node that is asked. One client in a closed loop, us; the aim is 1.5 x a GET at the median. Then 16 clients at once: us of time and of CPU (of all nodes) for each.\n")
     table("", "p50", "to a GET", "p99", "16 clients", "to a GET", "CPU", "to a GET")
     for name in one[0]:
         of = lambda what: figure((run[name][what] for run in one), "{:.0f}")
         ratio = lambda what: figure(run[name][what] / run["GET"][what] for run in one)
         row(name, of("p50"), ratio("p50"), of("p99"), of("burst"), ratio("burst"), of("cpu"), ratio("cpu"))
-    print("\n### Snapshots over the two nodes of a site\n\nOne client in a closed loop, us. The aim at the median: a GET, and 1.5 x the "
-          "slowest of as many forwarded GETs as there are keys on the other node (2 of 3, 5 of 10).\n")
+    say("\nThe partitions on two nodes of the site. One client in a closed loop, us. The aim at the median: a GET, and 1.5 x the slowest of as many forwarded GETs as there are keys on the other node (2 of 3, 5 of 10).\n")
     table("", "p50", "p99", "aim", "p50 to the aim")
     for name in two[0]:
         of = lambda what: figure((run[name][what] for run in two), "{:.0f}")
@@ -635,14 +661,21 @@ def main():
     parser.add_argument("--operations", type=int, default=2000, help="of each kind in a round of rotx")
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     parser.add_argument("--before", help="the binary of an older build; measured by the part of that name")
+    parser.add_argument("--into", type=pathlib.Path, help="the page that has the tables of this command line")
     options = parser.parse_args()
     # Whoever ends this ends the clusters, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    print(f"{os.cpu_count()} cores; throughput: medians (quartiles) of {options.windows} windows; "
-          f"else medians (least-greatest) of {options.rounds} rounds", flush=True)
-    for part in options.only or [part for part in parts if part != "before" or options.before]:
+    chosen = options.only or [part for part in parts if part != "before" or options.before]
+    others = [word for place, word in enumerate(sys.argv[1:], 1) if "--only" not in (word, sys.argv[place - 1])]
+    places = {part: options.into and Place(options.into, "benches/causal.py", ["--only", part, *others]) for part in chosen}
+    for part in chosen:
+        LINES.clear()
+        other = f"before: {version(options.before)}; " if options.before else ""
+        rounds = f"{options.rounds} rounds, medians (least-greatest)" if part in ("visibility", "rotx") else f"{options.windows} windows, medians (quartiles)"
+        say(f"Turnbuckle, {version(options.binary)}, {other}measured on {time.strftime('%Y-%m-%d')}; {rounds}; {os.cpu_count()} cores.\n")
         parts[part](options)
-        sys.stdout.flush()
+        if places[part]:
+            places[part].put("\n".join(LINES) + "\n")
 
 
 if __name__ == "__main__":

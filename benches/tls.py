@@ -12,9 +12,11 @@ import argparse
 import os
 import pathlib
 import statistics
+import sys
 import time
 
-from redis import ROOT, Place, Redis, Turnbuckle, version
+from page import Place, version
+from redis import ROOT, Redis, Turnbuckle
 
 TESTS = ["SET", "GET"]
 
@@ -40,7 +42,7 @@ def main():
     parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
     options = parser.parse_args()
 
-    place = options.into and Place(options.into, "benches/tls.py")
+    place = options.into and Place(options.into, "benches/tls.py", sys.argv[1:])
     servers, results = [], {}
     try:
         servers.append(Turnbuckle("Turnbuckle TLS", options.binary, "interval(10ms)", tls=True))

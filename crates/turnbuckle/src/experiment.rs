@@ -102,6 +102,10 @@ pub(crate) const EXPERIMENTS: &[(&str, &str)] = &[
         "causal/fig8.6",
         include_str!("../../../experiments/causal/fig8.6.toml"),
     ),
+    (
+        "causal/told-at-once",
+        include_str!("../../../experiments/causal/told-at-once.toml"),
+    ),
     ("cpq/fig2", include_str!("../../../experiments/cpq/fig2.toml")),
     ("cpq/fig3", include_str!("../../../experiments/cpq/fig3.toml")),
     ("cpq/fig4", include_str!("../../../experiments/cpq/fig4.toml")),

@@ -86,9 +86,10 @@ impl Rules for CausalSpartanXRules {
     /// `ds`
     type Meta = Vector;
 
-    const PARAMETERS: [Parameter<Self::Config>; 3] = Intervals::parameters([
+    const PARAMETERS: [Parameter<Self::Config>; 4] = Intervals::parameters([
         |config| Setting::Interval(&mut config.pace.heartbeat),
         |config| Setting::Interval(&mut config.pace.theta),
+        |config| Setting::Interval(&mut config.pace.pause),
         |config| Setting::Interval(&mut config.pace.patience),
     ]);
     const BUGS: &'static [Bug] = &[

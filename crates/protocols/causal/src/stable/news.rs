@@ -31,7 +31,8 @@ const BURST: u32 = 4;
 /// What a partition has to send, and when it may.
 #[derive(Debug)]
 pub struct News {
-    pause: Micros,
+    /// `None`: nothing is sent before its turn.
+    pause: Option<Micros>,
     /// What the last heartbeat promised.
     promised: Hlc,
     /// When the next heartbeat and the next report may be sent, in monotonic time.
@@ -45,7 +46,7 @@ pub struct News {
 }
 
 impl News {
-    pub fn new(pause: Micros) -> News {
+    pub fn new(pause: Option<Micros>) -> News {
         News {
             pause,
             promised: Hlc::ZERO,
@@ -59,19 +60,23 @@ impl News {
 
     /// A heartbeat with this promise is sent.
     pub fn promised(&mut self, now: Micros, promise: Hlc) {
-        self.next_promise = after(self.next_promise, now, self.pause);
+        if let Some(pause) = self.pause {
+            self.next_promise = after(self.next_promise, now, pause);
+        }
         self.promised = promise;
         self.wants_promise = false;
     }
 
     /// A report is sent.
     pub fn reported(&mut self, now: Micros) {
-        self.next_report = after(self.next_report, now, Micros(self.pause.0 / 2));
+        if let Some(pause) = self.pause {
+            self.next_report = after(self.next_report, now, Micros(pause.0 / 2));
+        }
     }
 
     /// A version with this stamp was written in this site.
     pub fn written(&mut self, at: Hlc) {
-        if at > self.promised {
+        if at > self.promised && self.pause.is_some() {
             self.wants_promise = true;
             self.wants_report = true;
         }
@@ -79,7 +84,7 @@ impl News {
 
     /// Something has arrived that may have to be reported.
     pub fn arrived(&mut self) {
-        self.wants_report = true;
+        self.wants_report = self.pause.is_some();
     }
 }
 
@@ -148,7 +153,7 @@ mod tests {
 
     /// When heartbeats are sent if there is news at these times.
     fn sent(news_at: impl IntoIterator<Item = u64>, until: u64) -> Vec<u64> {
-        let (mut news, mut sent) = (News::new(PAUSE), Vec::new());
+        let (mut news, mut sent) = (News::new(Some(PAUSE)), Vec::new());
         let mut news_at = news_at.into_iter().peekable();
         for now in 0..until {
             while news_at.next_if_eq(&now).is_some() {

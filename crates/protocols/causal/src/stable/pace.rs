@@ -10,7 +10,8 @@ pub struct Intervals {
     pub heartbeat: Micros,
     /// How often a site's partitions work out what is stable, if nothing is written: theta.
     pub theta: Micros,
-    /// The time between two heartbeats of a partition that writes, and twice the time between two of its reports, on average.
+    /// The time between two heartbeats of a partition that writes, and twice the time between two of its reports, on average. If it is not shorter than
+    /// `heartbeat`, nothing is told sooner than at these intervals, as in the text.
     pub pause: Micros,
     /// How long a request may wait for something to become stable.
     pub patience: Micros,
@@ -21,8 +22,10 @@ pub struct Intervals {
 
 impl Intervals {
     /// The pause, in a keyspace of this number of partitions. With many of them it is longer, so that what all of them send does not grow with their number.
-    pub fn pause_of(&self, partitions: u16) -> Micros {
-        self.pause.max(Micros(u64::from(partitions) * A_PARTITION.0))
+    /// `None`: nothing is told sooner than at the intervals.
+    pub fn pause_of(&self, partitions: u16) -> Option<Micros> {
+        let pause = self.pause.max(Micros(u64::from(partitions) * A_PARTITION.0));
+        Some(pause).filter(|pause| *pause < self.heartbeat)
     }
 
     /// Divides by `by` the intervals of what is done seldom.
@@ -31,8 +34,8 @@ impl Intervals {
     }
 
     /// The parameters that a keyspace's configuration may set. `of` returns the fields of the configuration.
-    pub const fn parameters<C: Default>(of: [fn(&mut C) -> Setting<'_>; 3]) -> [Parameter<C>; 3] {
-        let [heartbeat, theta, patience] = of;
+    pub const fn parameters<C: Default>(of: [fn(&mut C) -> Setting<'_>; 4]) -> [Parameter<C>; 4] {
+        let [heartbeat, theta, pause, patience] = of;
         [
             Parameter::new(
                 "heartbeat",
@@ -43,6 +46,11 @@ impl Intervals {
                 "theta",
                 "how often a site's partitions work out what is stable, if nothing is written",
                 theta,
+            ),
+            Parameter::new(
+                "pause",
+                "how long a partition that writes waits between two heartbeats; if not shorter than `heartbeat`, it sends them at that interval alone",
+                pause,
             ),
             Parameter::new(
                 "patience",

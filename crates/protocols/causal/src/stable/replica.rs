@@ -17,7 +17,7 @@ pub trait Rules: Sized + Send + 'static {
     type Meta: Meta;
 
     /// The parameters that a keyspace's configuration may set: its intervals.
-    const PARAMETERS: [Parameter<Self::Config>; 3];
+    const PARAMETERS: [Parameter<Self::Config>; 4];
     /// The bugs that worlds drawn from seeds must find.
     const BUGS: &'static [Bug];
     /// Whether promises are kept when clocks are set.
@@ -272,7 +272,12 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             return;
         }
         match message {
-            Message::Up(report, numbers) => self.stable.on_up(cx, from, report, numbers),
+            Message::Up(report, numbers) => {
+                if self.stable.on_up(cx, from, report, numbers) {
+                    self.stable.promised(self.rules.promise(cx));
+                    self.stable.all_reported(cx, self.snapshots.vectors());
+                }
+            }
             Message::Down(report, numbers) => self.stable.on_down(cx, report, numbers),
             Message::Own(slice) => return self.on_slice(cx, from, slice),
             Message::Heartbeat(_) => return,

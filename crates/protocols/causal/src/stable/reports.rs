@@ -21,8 +21,9 @@ pub struct Reports {
 
 #[derive(Debug)]
 struct Child {
-    /// What it last reported.
+    /// What it last reported, and whether nothing was told since.
     report: Report,
+    is_new: bool,
     way: Way,
     /// What it is to be told when there is room.
     owed: Option<Report>,
@@ -98,6 +99,19 @@ impl Stable {
         self.reports.has_told = false;
     }
 
+    /// All children have reported: the report to the parent need not wait for this partition's own turn.
+    pub fn all_reported<'a, P, X>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        snapshots: impl Iterator<Item = &'a Vector>,
+    ) where
+        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
+    {
+        if let Some(report) = self.report_of_subtree(cx.now, snapshots) {
+            self.tell(cx, report);
+        }
+    }
+
     /// Reports what is news, if anything is.
     pub fn report_news<'a, P, X>(
         &mut self,
@@ -138,6 +152,9 @@ impl Stable {
         self.reports.told_stable = report.stable.clone();
         self.reports.told_written = report.written.clone();
         self.reports.has_told = true;
+        for child in self.reports.children.values_mut() {
+            child.is_new = false;
+        }
         self.news.reported(now);
         match parent {
             Some(parent) => {
@@ -179,27 +196,40 @@ impl Stable {
         }
     }
 
-    /// Takes in what a child has reported. What it is still to be told it is told, if there is room now.
-    pub fn on_up<P, X>(&mut self, cx: &mut Context<'_, P>, from: ServerId, report: Report, numbers: Numbers)
+    /// Takes in what a child has reported. What it is still to be told it is told, if there is room now. Returns whether all children have reported since
+    /// something was told.
+    pub fn on_up<P, X>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        from: ServerId,
+        report: Report,
+        numbers: Numbers,
+    ) -> bool
     where
         P: Protocol<Message = Message<X>>,
     {
         let partition = from.partition;
         if !self.tree.children().any(|child| child == partition) {
-            return;
+            return false;
         }
         self.reports.written.merge(&report.written);
         let child = self.reports.children.entry(partition).or_insert_with(|| Child {
             report: Report::default(),
+            is_new: false,
             way: Way::default(),
             owed: None,
         });
         child.report = report;
+        child.is_new = true;
         child.way.hear(numbers);
         if let Some(owed) = child.owed.take() {
             self.pass_on_to(cx, partition, owed);
         }
         self.news.arrived();
+        let children = &self.reports.children;
+        self.tree
+            .children()
+            .all(|child| children.get(&child).is_some_and(|child| child.is_new))
     }
 
     /// Takes in what the root has found, and passes it on. What this partition would have reported meanwhile it reports now.
