@@ -20,7 +20,7 @@ pub trait Wake: Send + Sync {
     fn wake_loop(&self, index: usize);
     /// Frames wait for the link to this node.
     fn wake_link(&self, peer: NodeId);
-    /// The same, and an operation waits for one of them. A driver that lets frames gather sends them at once then.
+    /// The same, and an operation waits for one of them, or one is a mark. A driver that lets frames gather sends them at once then.
     fn wake_link_at_once(&self, peer: NodeId) {
         self.wake_link(peer);
     }

@@ -279,18 +279,19 @@ impl Outgoing {
         }
     }
 
-    /// Sets the mark for these replicas, behind every durable entry so far. It replaces a mark that was not sent yet.
+    /// Sets the mark for these replicas, behind every durable entry so far. It replaces a mark that was not sent yet, unless that waits for entries in front of
+    /// it: then both are sent.
     pub fn set_mark(&mut self, to: ReplicaSet, body: &Bytes) {
         for (&replica, cursor) in &mut self.cursors {
             if to.contains(replica) {
-                cursor.mark = Some((self.ready, body.clone()));
+                cursor.set_mark(self.ready, body.clone());
             }
         }
     }
 
     /// Drops the marks that wait to be sent: what they promise may not be true.
     pub fn withdraw_marks(&mut self) {
-        self.cursors.values_mut().for_each(|cursor| cursor.mark = None);
+        self.cursors.values_mut().for_each(Cursor::withdraw_marks);
     }
 
     // ---- peers ----------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ const MAX_PAUSE_IN_SITE: Duration = Duration::from_millis(200);
 /// How long a connection may take to be established.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// To another site, less than `GATHER_BYTES` is sent at most once in this time, unless an operation waits for it. A WAN takes far longer, and each chunk costs
-/// both sides a wake-up.
+/// To another site, less than `GATHER_BYTES` is sent at most once in this time, unless an operation waits for it, or a mark is to be sent. A WAN takes far longer,
+/// and each chunk costs both sides a wake-up.
 const GATHER: Micros = Micros::from_millis(1);
 const GATHER_BYTES: usize = 16 << 10;
 
@@ -351,7 +351,7 @@ async fn write(host: &Host, peer: NodeId, mut writer: impl AsyncWrite + Unpin) -
     let (mut chunk, mut waiting) = (BytesMut::new(), Bytes::new());
     let mut more = true;
     let is_far = host.is_far(peer);
-    // Until then, little waits for more, unless an operation waits for it.
+    // Until then, little waits for more, unless it is urgent.
     let mut gathers_until = Micros(0);
     let mut is_urgent = false;
     loop {

@@ -15,8 +15,11 @@ pub struct Cursor {
     /// What was sent and not yet acknowledged: (last number of a frame, its bytes).
     in_flight: VecDeque<(u64, usize)>,
     in_flight_bytes: usize,
-    /// The newest mark not yet sent, and the entry it travels behind.
-    pub(super) mark: Option<(u64, Bytes)>,
+    /// The mark that is sent next, and the entry it travels behind.
+    mark: Option<(u64, Bytes)>,
+    /// The newest mark, if another one still waits for entries in front of it. If the newest took its place each time, none would be sent while entries come
+    /// in as fast as they are sent.
+    newest_mark: Option<(u64, Bytes)>,
     /// Where in the log to read on, for a peer that is behind the tail.
     pub cold: Option<Position>,
     /// The position up to which the peer has sent back, in this incarnation, what it held through full copies from third sites.
@@ -135,9 +138,29 @@ impl Cursor {
         }
     }
 
+    /// Sets the newest mark, behind the entry `after`. One that can be sent before it is kept.
+    pub(super) fn set_mark(&mut self, after: u64, body: Bytes) {
+        let is_first = match (&self.state, &self.mark) {
+            (CursorState::Streaming { sent }, Some((waits_for, _))) => *sent < after && *waits_for < after,
+            _ => false,
+        };
+        let mark = Some((after, body));
+        match is_first {
+            true => self.newest_mark = mark,
+            false => (self.mark, self.newest_mark) = (mark, None),
+        }
+    }
+
+    /// Drops the marks that are not sent yet.
+    pub(super) fn withdraw_marks(&mut self) {
+        (self.mark, self.newest_mark) = (None, None);
+    }
+
     /// The mark that is next, if all entries in front of it are sent.
     pub(super) fn take_mark(&mut self, sent: u64) -> Option<(u64, Bytes)> {
-        self.mark.take_if(|(after, _)| *after <= sent)
+        let mark = self.mark.take_if(|(after, _)| *after <= sent)?;
+        self.mark = self.newest_mark.take();
+        Some(mark)
     }
 
     /// The number of bytes that were sent and are not acknowledged.

@@ -84,6 +84,28 @@ fn a_mark_goes_behind_the_entries_before_it_and_in_front_of_those_after() {
 }
 
 #[test]
+fn a_mark_that_waits_for_entries_is_not_put_off_by_newer_ones() {
+    let mut stream = source(2);
+    stream.resume(B, at(0, 0), false);
+    let mut marks = Vec::new();
+    for number in 0..5_u8 {
+        stream.set_mark(ReplicaSet::one(B), &Bytes::from(vec![number]));
+        write(&mut stream, 2);
+        // One frame is sent for each two entries that come in.
+        if let Step::Mark { after, body, .. } = stream.step(B) {
+            marks.push((body[0], after));
+            stream.step(B);
+        }
+    }
+    while let step @ (Step::Mark { .. } | Step::Entries { .. }) = stream.step(B) {
+        if let Step::Mark { after, body, .. } = step {
+            marks.push((body[0], after));
+        }
+    }
+    assert_eq!(marks, [(0, 2), (1, 4), (2, 6), (3, 8), (4, 10)]);
+}
+
+#[test]
 fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
     let mut stream = source(10);
     // The source lost 8, 9 and 10.

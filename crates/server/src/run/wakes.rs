@@ -14,7 +14,7 @@ use turnbuckle_node::{NodeId, Wake};
 pub(crate) struct Wakes {
     loops: Vec<Bell>,
     links: Vec<Bell>,
-    /// Of links for whose frames operations wait. Such a link's other bell is rung as well.
+    /// Of links with urgent frames. Such a link's other bell is rung as well.
     at_once: Vec<Bell>,
     workers: Signal,
     sync: Signal,
@@ -94,7 +94,7 @@ impl Wakes {
         &self.links[usize::from(peer.0)]
     }
 
-    /// Rung when an operation waits for a frame of the link.
+    /// Rung when an operation waits for a frame of the link, or a mark is to be sent.
     pub fn of_link_at_once(&self, peer: NodeId) -> &Bell {
         &self.at_once[usize::from(peer.0)]
     }

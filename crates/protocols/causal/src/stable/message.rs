@@ -58,7 +58,7 @@ pub struct Report {
     pub written: Vector,
 }
 
-/// How many reports are under way between a partition and its parent, or a child of it.
+/// By these numbers a partition and its parent know how many reports are under way between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Numbers {
     /// The number of this report, among those that the sender has sent to the receiver.

@@ -41,8 +41,8 @@ pub struct News {
     /// Whether a heartbeat must be sent soon, and whether there may be something to report.
     wants_promise: bool,
     wants_report: bool,
-    /// Whether [`Timer::News`] is set.
-    is_set: bool,
+    /// The time for which [`Timer::News`] is set.
+    set_for: Option<Micros>,
 }
 
 impl News {
@@ -54,7 +54,7 @@ impl News {
             next_report: Micros(0),
             wants_promise: false,
             wants_report: false,
-            is_set: false,
+            set_for: None,
         }
     }
 
@@ -88,11 +88,12 @@ impl News {
     }
 }
 
-/// When the next one may be sent, if one is sent now that might have been sent at `due`. If that is not now, it is at a multiple of the pause: then
+/// When the next one may be sent, if one is sent now that might have been sent from `due` on. If that is not now, it is at a multiple of the pause: then
 /// the partitions of a node send together, and links and other nodes are woken once for all of them.
 fn after(due: Micros, now: Micros, pause: Micros) -> Micros {
     let spared = Micros(u64::from(BURST) * pause.0);
-    let next = due.max(now.since(spared)) + pause;
+    // One that is sent in its turn may come before that.
+    let next = due.min(now).max(now.since(spared)) + pause;
     match next > now {
         true => Micros(next.0.next_multiple_of(pause.0)),
         false => next,
@@ -129,10 +130,10 @@ impl Stable {
         let later = wanted
             .into_iter()
             .filter(|&(is_wanted, due)| is_wanted && due > now);
-        if !news.is_set
-            && let Some(due) = later.map(|(_, due)| due).min()
+        if let Some(due) = later.map(|(_, due)| due).min()
+            && news.set_for.is_none_or(|set_for| due < set_for)
         {
-            news.is_set = true;
+            news.set_for = Some(due);
             cx.set_timer(Timer::News, due.since(now));
         }
         news.wants_report &= !report;
@@ -141,7 +142,7 @@ impl Stable {
 
     /// [`Timer::News`] has fired.
     pub fn pause_is_over(&mut self) {
-        self.news.is_set = false;
+        self.news.set_for = None;
     }
 }
 

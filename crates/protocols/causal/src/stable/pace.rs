@@ -1,6 +1,6 @@
 use turnbuckle_core::{Micros, Parameter, ReplicaId, Setting};
 
-/// All partitions of a site together send no more than one heartbeat in this time because of what is written.
+/// All partitions of a site together send one heartbeat in this time because of what is written, at most and on average.
 const A_PARTITION: Micros = Micros(125);
 
 /// How often the replicas do what they do regularly.

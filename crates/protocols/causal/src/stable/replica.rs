@@ -326,6 +326,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
                 self.stable.promised(self.rules.promise(cx));
                 self.stable.stabilise(cx, self.snapshots.vectors());
                 self.look_at_snapshots(cx);
+                self.send_news(cx);
             }
             Timer::Keep => self.stable.keep(cx),
             Timer::Clock => self.rules.on_clock(cx),
@@ -653,15 +654,16 @@ impl<R: Rules> TimedReplica<R> {
 
     /// Sends what other sites and the parent must hear soon, or sets the timer for it.
     fn send_news(&mut self, cx: &mut Cx<'_, R>) {
-        let due = self.stable.due(cx);
-        if due.promise || due.report {
+        let mut due = self.stable.due(cx);
+        if due.report {
             self.stable.promised(self.rules.promise(cx));
+            self.stable.report_news(cx, self.snapshots.vectors());
+            // The root may have passed on what it has not promised itself.
+            due.promise |= self.stable.due(cx).promise;
         }
         if due.promise {
+            self.stable.promised(self.rules.promise(cx));
             self.stable.heartbeat(cx);
-        }
-        if due.report {
-            self.stable.report_news(cx, self.snapshots.vectors());
         }
     }
 

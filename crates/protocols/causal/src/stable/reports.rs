@@ -38,8 +38,9 @@ struct Way {
     sent_at: Micros,
     /// The number of the last one that has arrived there, as far as it is known.
     arrived: u64,
-    /// The number of the last report from there.
+    /// The number of the last report from there, and how many have come since one was sent there.
     heard: u64,
+    unanswered: u64,
 }
 
 impl Way {
@@ -48,13 +49,17 @@ impl Way {
     /// A report that has not been answered after this time counts as lost.
     const LOST_AFTER: Micros = Micros::from_millis(50);
 
+    /// Whether a report may be sent. The other end may be waiting for it, if it has sent as many as it may.
     fn has_room(&self, now: Micros) -> bool {
-        self.sent - self.arrived < Way::ROOM || now.since(self.sent_at) >= Way::LOST_AFTER
+        let is_waited_for = self.unanswered >= Way::ROOM;
+        let is_lost = now.since(self.sent_at) >= Way::LOST_AFTER;
+        self.sent - self.arrived < Way::ROOM || is_waited_for || is_lost
     }
 
     fn next(&mut self, now: Micros) -> Numbers {
         self.sent += 1;
         self.sent_at = now;
+        self.unanswered = 0;
         Numbers {
             number: self.sent,
             heard: self.heard,
@@ -63,6 +68,7 @@ impl Way {
 
     fn hear(&mut self, numbers: Numbers) {
         self.heard = numbers.number;
+        self.unanswered += 1;
         // After a restart, what was heard before it is more than what was sent.
         self.arrived = self.arrived.max(numbers.heard.min(self.sent));
     }
@@ -127,13 +133,14 @@ impl Stable {
     }
 
     /// Whether a report says more than the last one. That something was written is news. That more is stable of a site is news if what was stable did not
-    /// cover what was written there.
+    /// cover what was written there. Of the own site that is no news: its versions are visible at once.
     fn is_news(&self, report: &Report) -> bool {
         let last = &self.reports;
         let rises = |(replica, written)| {
             let entry = self.entry_of(replica);
             let before = last.told_stable.at(entry);
-            report.stable.at(entry) > before && before < written
+            let is_own = replica == self.me.replica();
+            report.stable.at(entry) > before && before < written && (self.scalar || !is_own)
         };
         !last.told_written.covers(&report.written) || report.written.entries().any(rises)
     }
@@ -238,9 +245,12 @@ impl Stable {
         P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
     {
         self.reports.parent.hear(numbers);
-        if self.reports.is_late {
+        // What is stable here may not have been news before this was known to be written.
+        if self.reports.is_late || !self.reports.written.covers(&report.written) {
             self.news.arrived();
         }
+        // The root knows it.
+        self.reports.told_written.merge(&report.written);
         self.pass_on(cx, report);
     }
 
@@ -323,6 +333,21 @@ mod tests {
             1,
             "without an answer it is tried again"
         );
+    }
+
+    #[test]
+    fn two_ends_that_have_sent_all_they_may_do_not_wait_for_each_other() {
+        let (mut here, mut there) = (Way::default(), Way::default());
+        let mut crossing = Vec::new();
+        while here.has_room(NOW) {
+            crossing.push((here.next(NOW), there.next(NOW)));
+        }
+        for (to, from) in crossing {
+            there.hear(to);
+            here.hear(from);
+        }
+        assert_eq!(send_all(&mut here, NOW).1, 1);
+        assert_eq!(send_all(&mut there, NOW).1, 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 /// A partition's place in the tree over a site's partitions: partition 0 is the root, and the children of n are 8n+1 .. 8n+8.
 ///
-/// Each partition costs two messages per theta, however many partitions there are. If every partition told every other one, the number of messages
+/// Each partition costs two messages per round, however many partitions there are. If every partition told every other one, the number of messages
 /// would be the square of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tree {
