@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-before bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-before bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers bench-memory
 .PHONY: test-redis-py test-clients test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -91,6 +91,11 @@ bench-expiry:
 bench-causal:
 	$(CARGO) build --release
 	python3 benches/causal.py --into docs/benchmarks.md
+
+# Needs Python, redis-server and redis-tools. Measures the memory of a million keys in each kind of keyspace, and the time to start; takes six minutes.
+bench-memory:
+	$(CARGO) build --release
+	python3 benches/memory.py --into docs/benchmarks.md
 
 # Needs Python; installs redis-py into a virtual environment under target/.
 test-redis-py:

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! In the text, heartbeats are sent every Delta and reports every theta. Here that holds while nothing is written. What is written is told sooner: see
-//! [`news`].
+//! `news.rs`.
 //!
 //! - **VV** (version vector), one per partition: `VV[k]` is the last time up to which this partition has everything that its peer at site k stamped.
 //!   Only heartbeats raise it (Algorithm 5.3, line 9), never versions (5.2, line 22). The reason: a version that is sent back after a power loss has
