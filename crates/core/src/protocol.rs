@@ -757,7 +757,7 @@ impl<P: Protocol> Context<'_, P> {
     }
 
     /// Sends a message to this partition's replicas at `to`, behind every stream entry so far. It is never stored: while a peer is unreachable or
-    /// slow, only the newest mark is kept for it. Promises of a time are marks.
+    /// slow, only the next mark and the newest are kept for it. Promises of a time are marks.
     pub fn mark(&mut self, to: ReplicaSet, message: P::Message) {
         let promise = self.parts.promised;
         let number = self.parts.marks;

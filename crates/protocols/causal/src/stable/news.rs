@@ -21,7 +21,8 @@
 //!
 //! - A partition sends no more than one heartbeat in a pause, and two reports, on average. What is news within a pause is sent at its end.
 //! - Pauses end at the same moments for all partitions of a node. So their heartbeats travel together and wake the nodes of other sites once.
-//! - Few reports are under way between two partitions (see `reports.rs`). A heartbeat replaces one that has not been sent yet.
+//! - Few reports are under way between two partitions (see `reports.rs`). Of the heartbeats that wait for a link, only the
+//!   first and the newest are kept.
 use super::{Message, Stable, Timer};
 use turnbuckle_core::{Context, Hlc, Micros, Protocol};
 

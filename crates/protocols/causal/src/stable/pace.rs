@@ -1,7 +1,7 @@
 use turnbuckle_core::{Micros, Parameter, ReplicaId, Setting};
 
-/// All partitions of a site together send one heartbeat in this time because of what is written, at most and on average.
-const A_PARTITION: Micros = Micros(125);
+/// The partitions of a site share the pauses: on average, one of them sends a heartbeat behind what is written in this time, and not more often.
+const HEARTBEAT_OF_A_SITE: Micros = Micros(125);
 
 /// How often the replicas do what they do regularly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Intervals {
     /// The pause, in a keyspace of this number of partitions. With many of them it is longer, so that what all of them send does not grow with their number.
     /// `None`: nothing is told sooner than at the intervals.
     pub fn pause_of(&self, partitions: u16) -> Option<Micros> {
-        let pause = self.pause.max(Micros(u64::from(partitions) * A_PARTITION.0));
+        let pause = self.pause.max(Micros(u64::from(partitions) * HEARTBEAT_OF_A_SITE.0));
         Some(pause).filter(|pause| *pause < self.heartbeat)
     }
 
