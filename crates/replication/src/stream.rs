@@ -22,8 +22,8 @@
 //! having lost its directory, knows nothing. A receiver may also hold versions that the stream never brought it, but the full copy of a third site
 //! did. So it reports how far those reach, beside its own position ([`Outgoing::lost`]).
 //!
-//! *Marks* travel behind the entries that came before them, once those are synced. Only the newest one is kept, so a slow peer costs the memory of
-//! one mark.
+//! *Marks* travel behind the entries that came before them, once those are synced. Only the next one and the newest are kept, so a slow peer costs the memory of
+//! two marks.
 //!
 //! *Memory*: the newest entries are kept in memory up to a limit, for all peers together. A peer that is further behind gets its entries from the
 //! log. A peer is never sent more than a window ahead of its acknowledgement.

@@ -24,7 +24,9 @@ impl Intervals {
     /// The pause, in a keyspace of this number of partitions. With many of them it is longer, so that what all of them send does not grow with their number.
     /// `None`: nothing is told sooner than at the intervals.
     pub fn pause_of(&self, partitions: u16) -> Option<Micros> {
-        let pause = self.pause.max(Micros(u64::from(partitions) * HEARTBEAT_OF_A_SITE.0));
+        let pause = self
+            .pause
+            .max(Micros(u64::from(partitions) * HEARTBEAT_OF_A_SITE.0));
         Some(pause).filter(|pause| *pause < self.heartbeat)
     }
 
