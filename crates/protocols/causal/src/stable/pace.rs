@@ -68,7 +68,7 @@ impl Default for Intervals {
         Intervals {
             heartbeat: Micros::from_millis(10),
             theta: Micros::from_millis(5),
-            pause: Micros::from_millis(2),
+            pause: Micros::from_millis(4),
             patience: Micros::from_millis(2_000),
             keep_every: Micros::from_millis(1_000),
         }
@@ -84,6 +84,8 @@ pub enum Timer {
     Stabilise,
     /// When to pass on what is news, if that was not done at once.
     News,
+    /// When to look at the snapshots under way.
+    Snapshots,
     /// When to write down what is stable.
     Keep,
     /// When to look for requests that wait for the wall clock.

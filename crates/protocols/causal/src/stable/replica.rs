@@ -9,6 +9,9 @@ use turnbuckle_core::{
     Replication, RequestId, ServerId, Shown, Topology, Transactions, Vector, Version, VersionId, Vitals,
 };
 
+/// How often a replica looks for snapshots whose slices do not come, while it has any.
+const LOOK_EVERY: Micros = Micros::from_millis(5);
+
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
 pub trait Rules: Sized + Send + 'static {
     /// The configuration of a keyspace.
@@ -325,9 +328,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             Timer::Stabilise => {
                 self.stable.promised(self.rules.promise(cx));
                 self.stable.stabilise(cx, self.snapshots.vectors());
-                self.look_at_snapshots(cx);
                 self.send_news(cx);
             }
+            Timer::Snapshots => self.look_at_snapshots(cx),
             Timer::Keep => self.stable.keep(cx),
             Timer::Clock => self.rules.on_clock(cx),
         }
@@ -804,6 +807,9 @@ impl<R: Rules> TimedReplica<R> {
         let name = self
             .snapshots
             .begin(id, rotx, (sv, now), receipt, cx.now, deadline);
+        if self.snapshots.len() == 1 {
+            cx.set_timer(Timer::Snapshots, LOOK_EVERY);
+        }
         self.ask_for_slices(cx, name);
     }
 
@@ -927,6 +933,9 @@ impl<R: Rules> TimedReplica<R> {
                 "{missing} keys are in partitions of this site that do not answer, or that do not have yet what the answer must show"
             );
             self.refuse(cx, late.id, why);
+        }
+        if !self.snapshots.is_empty() {
+            cx.set_timer(Timer::Snapshots, LOOK_EVERY);
         }
     }
 }

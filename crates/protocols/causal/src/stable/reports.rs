@@ -13,8 +13,6 @@ pub struct Reports {
     /// What this partition reported last, or at the root passed on: what is stable, and what was written.
     told_stable: Vector,
     told_written: Vector,
-    /// Whether something was reported since the last turn.
-    has_told: bool,
     /// Whether there is a report for the parent that waits for room.
     is_late: bool,
 }
@@ -87,7 +85,7 @@ impl Reports {
 }
 
 impl Stable {
-    /// Every theta (Algorithm 5.3, lines 1-2). `snapshots` are the vectors of snapshots under way.
+    /// Nothing was reported for theta (Algorithm 5.3, lines 1-2). `snapshots` are the vectors of snapshots under way.
     pub fn stabilise<'a, P, X>(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -96,13 +94,9 @@ impl Stable {
         P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
     {
         cx.set_timer(Timer::Stabilise, self.pace.theta);
-        if !self.reports.has_told
-            && let Some(report) = self.report_of_subtree(cx.now, snapshots)
-        {
+        if let Some(report) = self.report_of_subtree(cx.now, snapshots) {
             self.tell(cx, report);
         }
-        // If news is reported before the next turn, that stands in for it.
-        self.reports.has_told = false;
     }
 
     /// All children have reported: the report to the parent need not wait for this partition's own turn.
@@ -158,7 +152,8 @@ impl Stable {
         }
         self.reports.told_stable = report.stable.clone();
         self.reports.told_written = report.written.clone();
-        self.reports.has_told = true;
+        // What is news stands in for the next regular report.
+        cx.set_timer(Timer::Stabilise, self.pace.theta);
         for child in self.reports.children.values_mut() {
             child.is_new = false;
         }
