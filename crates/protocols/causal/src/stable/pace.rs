@@ -68,7 +68,7 @@ impl Default for Intervals {
         Intervals {
             heartbeat: Micros::from_millis(10),
             theta: Micros::from_millis(5),
-            pause: Micros::from_millis(4),
+            pause: Micros::from_millis(3),
             patience: Micros::from_millis(2_000),
             keep_every: Micros::from_millis(1_000),
         }

@@ -85,7 +85,15 @@ impl Reports {
 }
 
 impl Stable {
-    /// Nothing was reported for theta (Algorithm 5.3, lines 1-2). `snapshots` are the vectors of snapshots under way.
+    /// Sets the timer of the next regular report. A report of news stands in for one. A parent reports when its children have, so it waits for longer
+    /// than they do.
+    fn wait_for_turn<P: Protocol<Timer = Timer>>(&self, cx: &mut Context<'_, P>) {
+        let theta = self.pace.theta;
+        let is_leaf = self.tree.children().next().is_none();
+        cx.set_timer(Timer::Stabilise, if is_leaf { theta } else { theta + theta });
+    }
+
+    /// Nothing was reported for a while (Algorithm 5.3, lines 1-2). `snapshots` are the vectors of snapshots under way.
     pub fn stabilise<'a, P, X>(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -93,7 +101,7 @@ impl Stable {
     ) where
         P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
     {
-        cx.set_timer(Timer::Stabilise, self.pace.theta);
+        self.wait_for_turn(cx);
         if let Some(report) = self.report_of_subtree(cx.now, snapshots) {
             self.tell(cx, report);
         }
@@ -152,8 +160,7 @@ impl Stable {
         }
         self.reports.told_stable = report.stable.clone();
         self.reports.told_written = report.written.clone();
-        // What is news stands in for the next regular report.
-        cx.set_timer(Timer::Stabilise, self.pace.theta);
+        self.wait_for_turn(cx);
         for child in self.reports.children.values_mut() {
             child.is_new = false;
         }
