@@ -82,6 +82,8 @@ pub(crate) struct Doors<S: Session> {
     random: ChaCha8Rng,
     /// A buffer that is emptied and used again.
     pub(crate) steps: Vec<SessionStep<S>>,
+    /// Buffers for the steps that sessions take ahead. They are emptied and used again.
+    spare_steps: Vec<Vec<SessionStep<S>>>,
     /// Answers that servers of this node gave at once, until they are handed out.
     answered: Vec<Delivery<S::Protocol>>,
     /// Answers that are being handed out. The buffer is emptied and used again.
@@ -209,6 +211,7 @@ impl<S: Session> Doors<S> {
             messages: Messages::default(),
             random,
             steps: Vec::new(),
+            spare_steps: Vec::new(),
             answered: Vec::new(),
             taken: Vec::new(),
         }
@@ -551,8 +554,7 @@ impl<S: Session> Doors<S> {
             return;
         };
         self.shared_state.learn(now.monotonic.since(ask.since), &receipt);
-        // Nearly always it answers the operation, and does nothing else.
-        let mut steps = Vec::with_capacity(1);
+        let mut steps = self.spare_steps.pop().unwrap_or_default();
         let mut cx = self.shared_state.context(now, door.seen_from(), &mut steps);
         let outcome = Outcome::Answered(response, receipt);
         door.session
@@ -643,6 +645,9 @@ impl<S: Session> Doors<S> {
     fn on_durable(&mut self, now: Now, ask: &mut Ask<S>, answers: &mut Answers) {
         if let Some(mut steps) = ask.ahead.take() {
             self.perform(now, ask.door, &mut steps, answers);
+            if self.spare_steps.len() < MAX_SPARE_STEPS {
+                self.spare_steps.push(steps);
+            }
         }
     }
 
@@ -701,6 +706,9 @@ impl<S: Session> Doors<S> {
         }
     }
 }
+
+/// The most buffers for steps that are kept to be used again.
+const MAX_SPARE_STEPS: usize = 1_024;
 
 fn overfull() -> Answer {
     Answer::Failed(Failure::Unavailable("too many operations are under way".into()))

@@ -1,7 +1,7 @@
 //! The map from keys to what memory knows of them.
 //!
-//! A hash map that is full makes room for twice as many entries, and moves all of them. The lane is locked meanwhile, and every operation on it waits: `cargo bench -p turnbuckle-store`
-//! prints the longest put of a million. So the map consists of many small maps, which grow one by one. A key's hash says in which one it is.
+//! A hash table that is full makes room for twice as many keys, and hashes all of them again. The lane is locked meanwhile, and every operation on it waits: `cargo bench -p turnbuckle-store`
+//! prints the longest put of a million. So the map consists of many small maps ([`Part`]), which grow one by one. A key's hash says in which one it is.
 //!
 //! If all parts had about as many keys, all of them would be full at about the same time. So their shares of the keys differ ([`part_of`]): while the number of keys doubles,
 //! one part after the other grows.
@@ -9,9 +9,8 @@
 //! Each entry has an index, by which the lists of dirty keys name it. It stays the same until the entry is removed, or until another entry of the same
 //! part is removed ([`Entries::swap_remove`]).
 use crate::entry::Entry;
+use crate::part::Part;
 use foldhash::fast::FixedState;
-use indexmap::IndexMap;
-use indexmap::map::raw_entry_v1::{RawEntryApiV1, RawEntryMut};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::ops;
@@ -37,9 +36,6 @@ pub(crate) struct Entries<M> {
     shrinks: usize,
 }
 
-/// It is given the hash of each key.
-type Part<M> = IndexMap<StoredKey, Entry<M>, ()>;
-
 /// The bits of a hash that choose a pair of parts, and those that choose one of these two.
 const PAIR_BITS: u32 = (PARTS / 2).trailing_zeros();
 const DRAW_BITS: u32 = 11;
@@ -59,7 +55,7 @@ fn part_of(hash: u64) -> usize {
 impl<M> Entries<M> {
     pub(crate) fn new(hash_seed: u64) -> Entries<M> {
         Entries {
-            parts: (0..PARTS).map(|_| Part::with_hasher(())).collect(),
+            parts: (0..PARTS).map(|_| Part::new()).collect(),
             hasher: FixedState::with_seed(hash_seed),
             len: 0,
             shrinks: 0,
@@ -78,15 +74,14 @@ impl<M> Entries<M> {
 
     pub(crate) fn get_index_of(&self, key: &[u8]) -> Option<usize> {
         let (hash, part) = self.place(key);
-        let found = self.parts[part].raw_entry_v1();
-        let within = found.index_from_hash(hash, |stored| stored.as_slice() == key)?;
+        let within = self.parts[part].find(hash, key)?;
         Some(within * PARTS + part)
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry<M>> {
         let (hash, part) = self.place(key);
-        let found = self.parts[part].raw_entry_v1();
-        let (_, entry) = found.from_hash(hash, |stored| stored.as_slice() == key)?;
+        let part = &self.parts[part];
+        let (_, entry) = part.get(part.find(hash, key)?)?;
         Some(entry)
     }
 
@@ -101,12 +96,12 @@ impl<M> Entries<M> {
 
     /// The key and the entry at an index, if there is one.
     pub(crate) fn get_index(&self, index: usize) -> Option<(&StoredKey, &Entry<M>)> {
-        self.parts[index % PARTS].get_index(index / PARTS)
+        self.parts[index % PARTS].get(index / PARTS)
     }
 
     /// The same, to be changed.
     pub(crate) fn get_index_mut(&mut self, index: usize) -> Option<(&StoredKey, &mut Entry<M>)> {
-        self.parts[index % PARTS].get_index_mut(index / PARTS)
+        self.parts[index % PARTS].get_mut(index / PARTS)
     }
 
     /// Adds an entry, and returns its index. `None`: the key has an entry, and nothing was changed.
@@ -115,16 +110,16 @@ impl<M> Entries<M> {
     /// If the part has no index left. There are some four billion indexes, and more than three billion keys have one.
     pub(crate) fn insert(&mut self, key: &[u8], entry: Entry<M>) -> Option<usize> {
         let (hash, part) = self.place(key);
-        let found = self.parts[part].raw_entry_mut_v1();
-        let RawEntryMut::Vacant(vacant) = found.from_hash(hash, |stored| stored.as_slice() == key) else {
+        if self.parts[part].find(hash, key).is_some() {
             return None;
-        };
-        let index = vacant.index() * PARTS + part;
+        }
+        let index = self.parts[part].len() * PARTS + part;
         assert!(
             u32::try_from(index).is_ok(),
             "more than three billion keys in one replica"
         );
-        vacant.insert_hashed_nocheck(hash, StoredKey::from_slice(key), entry);
+        let hasher = &self.hasher;
+        self.parts[part].push(StoredKey::from_slice(key), entry, |key| hasher.hash_one(key));
         self.len += 1;
         Some(index)
     }
@@ -135,9 +130,10 @@ impl<M> Entries<M> {
     /// If there is no such entry.
     pub(crate) fn swap_remove(&mut self, index: usize) -> Option<usize> {
         let (within, part) = (index / PARTS, index % PARTS);
-        let last = self.parts[part].len() - 1;
-        let removed = self.parts[part].swap_remove_index(within);
-        assert!(removed.is_some(), "no entry at this index");
+        assert!(within < self.parts[part].len(), "no entry at this index");
+        let hasher = &self.hasher;
+        self.parts[part].swap_remove(within, |key| hasher.hash_one(key));
+        let last = self.parts[part].len();
         self.len -= 1;
         (last != within).then_some(last * PARTS + part)
     }
@@ -149,7 +145,7 @@ impl<M> Entries<M> {
             return Some(index);
         }
         let mut others = (1..=PARTS).map(|next| (part + next) % PARTS);
-        others.find(|&part| !self.parts[part].is_empty())
+        others.find(|&part| self.parts[part].len() > 0)
     }
 
     /// The index behind this one in the order of [`Entries::around`].
@@ -157,29 +153,30 @@ impl<M> Entries<M> {
         index + PARTS
     }
 
-    /// Frees memory that was allocated for many more keys than there are. It copies the keys that are left in one part of the map, each time of the next one: call it seldom.
+    /// Frees memory that was allocated for many more keys than there are. It hashes the keys that are left in one part of the map, each time of the next one: call it seldom.
     pub(crate) fn shrink(&mut self) {
         let part = &mut self.parts[self.shrinks % PARTS];
         self.shrinks = self.shrinks.wrapping_add(1);
-        if part.capacity() > MIN_KEYS && part.len() < part.capacity() / 4 {
-            part.shrink_to(part.len() * 2);
+        if part.room() > MIN_KEYS && part.len() < part.room() / 4 {
+            let hasher = &self.hasher;
+            part.rebuild_table(part.len() * 2, &|key: &[u8]| hasher.hash_one(key));
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&StoredKey, &Entry<M>)> {
-        self.parts.iter().flatten()
+        self.parts.iter().flat_map(Part::iter)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &Entry<M>> {
-        self.parts.iter().flat_map(IndexMap::values)
+        self.iter().map(|(_, entry)| entry)
     }
 
     /// Each entry with its index.
     pub(crate) fn indexed(&self) -> impl Iterator<Item = (usize, &Entry<M>)> {
         let parts = self.parts.iter().enumerate();
         parts.flat_map(|(part, entries)| {
-            let entries = entries.values().enumerate();
-            entries.map(move |(within, entry)| (within * PARTS + part, entry))
+            let entries = entries.iter().enumerate();
+            entries.map(move |(within, (_, entry))| (within * PARTS + part, entry))
         })
     }
 }
@@ -192,13 +189,15 @@ impl<M> ops::Index<usize> for Entries<M> {
     /// # Panics
     /// If there is none.
     fn index(&self, index: usize) -> &Entry<M> {
-        &self.parts[index % PARTS][index / PARTS]
+        let found = self.get_index(index);
+        found.expect("an index names an entry").1
     }
 }
 
 impl<M> ops::IndexMut<usize> for Entries<M> {
     fn index_mut(&mut self, index: usize) -> &mut Entry<M> {
-        &mut self.parts[index % PARTS][index / PARTS]
+        let found = self.get_index_mut(index);
+        found.expect("an index names an entry").1
     }
 }
 
@@ -222,7 +221,7 @@ mod tests {
         for number in 0..100_000_u32 {
             entries.insert(&number.to_be_bytes(), entry(number));
         }
-        let room = |entries: &Entries<()>| entries.parts.iter().map(IndexMap::capacity).sum::<usize>();
+        let room = |entries: &Entries<()>| entries.parts.iter().map(Part::room).sum::<usize>();
         (0..PARTS).for_each(|_| entries.shrink());
         assert!(room(&entries) >= 100_000);
         for number in 1_000..100_000_u32 {
@@ -258,9 +257,9 @@ mod tests {
         let mut grown = Vec::new();
         for number in 0..400_000_u32 {
             let part = entries.place(&number.to_be_bytes()).1;
-            let room = entries.parts[part].capacity();
+            let room = entries.parts[part].room();
             entries.insert(&number.to_be_bytes(), entry(number));
-            if number >= 200_000 && entries.parts[part].capacity() > room {
+            if number >= 200_000 && entries.parts[part].room() > room {
                 grown.push(number / 2_000);
             }
         }

@@ -71,6 +71,7 @@ mod entries;
 mod entry;
 mod memory;
 pub use memory::MemoryEngine;
+mod part;
 mod place;
 pub use place::{Place, compare_rows};
 mod row;

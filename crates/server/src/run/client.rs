@@ -2,7 +2,7 @@
 use super::{
     client_memory::{Charge, FREE_BYTES},
     door::LoopBackend,
-    event_loop::EventLoop,
+    event_loop::{EventLoop, Started},
     input::Input,
     line::{SHARE_BYTES, TURN_BYTES},
     socket::Socket,
@@ -11,6 +11,7 @@ use crate::tls::HANDSHAKE_TIME;
 use bytes::{Buf, Bytes};
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
     io::{ErrorKind, IoSlice},
     rc::Rc,
     time::Duration,
@@ -28,6 +29,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How many bytes it still reads then: a long command. A client that sends more than that does not read the reason.
 const LINGER_BYTES: usize = 64 << 20;
 
+/// How many operations under way a client has room for while it has none.
+const KEPT_STARTED: usize = 256;
+
 /// How many pieces of memory one write gathers: long values, and what is between them.
 const MAX_SLICES: usize = 16;
 
@@ -44,6 +48,8 @@ pub(super) struct Client {
     linger_bytes: Cell<usize>,
     socket: Socket,
     connection: RefCell<Connection>,
+    /// Its operations under way, by their tags in the connection, which rise. They are for the metrics.
+    started: RefCell<VecDeque<(u64, Started)>>,
     /// Bytes that were received and not taken as commands yet.
     input: RefCell<Input>,
     charge: Charge,
@@ -79,6 +85,7 @@ impl Client {
             linger_bytes: Cell::new(LINGER_BYTES),
             socket,
             connection: RefCell::new(connection),
+            started: RefCell::default(),
             input: RefCell::default(),
             charge,
             connection_bytes: Cell::new(0),
@@ -240,6 +247,22 @@ impl Client {
             event_loop.touch(self);
         }
         copied
+    }
+
+    /// An operation is under way. Its tag is greater than those before it.
+    pub fn note_started(&self, tag: u64, started: Started) {
+        self.started.borrow_mut().push_back((tag, started));
+    }
+
+    /// Takes what was noted about an operation when it began. Mostly it is the oldest one.
+    pub fn take_started(&self, tag: u64) -> Option<Started> {
+        let mut all = self.started.borrow_mut();
+        let place = all.binary_search_by_key(&tag, |&(tag, _)| tag).ok()?;
+        let (_, started) = all.remove(place)?;
+        if all.is_empty() && all.capacity() > KEPT_STARTED {
+            *all = VecDeque::new();
+        }
+        Some(started)
     }
 
     /// Passes the answer of an operation to the connection.

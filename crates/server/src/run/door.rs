@@ -17,17 +17,12 @@ pub(super) fn split_tag(tag: u64) -> (usize, u64) {
     ((tag >> TAG_BITS) as usize, tag & ((1 << TAG_BITS) - 1))
 }
 
-fn join_tag(slot: usize, tag: u64) -> u64 {
+pub(super) fn join_tag(slot: usize, tag: u64) -> u64 {
     assert!(
         tag >> TAG_BITS == 0,
         "a connection made more than a million million operations"
     );
     (slot as u64) << TAG_BITS | tag
-}
-
-/// The first and last of a client's tags.
-pub(super) fn tags_of(slot: usize) -> (u64, u64) {
-    (join_tag(slot, 0), join_tag(slot, (1 << TAG_BITS) - 1))
 }
 
 pub(super) struct LoopBackend<'a> {
@@ -61,8 +56,7 @@ impl Backend for LoopBackend<'_> {
     }
 
     fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
-        let tag = join_tag(self.slot, tag);
-        self.event_loop.operate(door, tag, operation)
+        self.event_loop.operate(self.client, door, tag, operation)
     }
 
     fn look_ahead(&mut self, door: DoorId, keys: &[&[u8]]) {

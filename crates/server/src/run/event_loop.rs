@@ -21,7 +21,6 @@ use crate::{
 };
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -56,8 +55,6 @@ pub(super) struct EventLoop {
     /// Slots of clients that have done a share and have more to do.
     line: RefCell<Line>,
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
-    /// Operations that are under way, for the metrics.
-    started: RefCell<BTreeMap<u64, Started>>,
     /// How many messages to channels the gateway had lost when it was last asked.
     lost_messages: Cell<u64>,
     /// The place of the command that is being executed.
@@ -84,7 +81,7 @@ pub(super) struct EventLoop {
 }
 
 /// What is counted about an operation when it ends.
-struct Started {
+pub(super) struct Started {
     keyspace: usize,
     kind: OperationKind,
     level: LevelLabel,
@@ -126,7 +123,6 @@ impl EventLoop {
             transactions,
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
-            started: RefCell::default(),
             lost_messages: Cell::new(0),
             command: Cell::new(0),
             buffers: RefCell::default(),
@@ -186,22 +182,10 @@ impl EventLoop {
 
     pub fn dismiss(&self, slot: usize) {
         self.clients.borrow_mut()[slot] = None;
-        // Its operations under way find no client, and neither do answers that wait for the end of the turn: the next client of the slot is another
-        // one.
+        // Answers that wait for the end of the turn find no client: the next client of the slot is another one.
         self.answers
             .borrow_mut()
             .retain(|&(_, tag, _)| door::split_tag(tag).0 != slot);
-        let (first, last) = door::tags_of(slot);
-        let gone: Vec<u64> = self
-            .started
-            .borrow()
-            .range(first..=last)
-            .map(|(&tag, _)| tag)
-            .collect();
-        let mut started = self.started.borrow_mut();
-        for tag in gone {
-            started.remove(&tag);
-        }
         self.free.borrow_mut().push(slot);
     }
 
@@ -381,13 +365,15 @@ impl EventLoop {
                 *self.answers.borrow_mut() = answers;
                 return;
             }
+            // They come from one partition after the other. In the order of its commands, each answer to a client can be written as soon as it comes.
+            answers.sort_by_key(|&(_, tag, _)| tag);
             for (_, tag, answered) in answers.drain(..) {
-                if let Some(started) = self.started.borrow_mut().remove(&tag) {
-                    self.count(&started, &answered);
-                }
                 let (slot, tag) = door::split_tag(tag);
                 let client = self.clients.borrow()[slot].clone();
                 if let Some(client) = client {
+                    if let Some(started) = client.take_started(tag) {
+                        self.count(&started, &answered);
+                    }
                     client.answer(self, tag, answered);
                     self.touch(&client);
                 }
@@ -403,7 +389,7 @@ impl EventLoop {
 
     /// Starts an operation of a connection. Returns `Some` if it was answered at once. Other answers that came up on the way wait for the end of the
     /// turn.
-    pub fn operate(&self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
+    pub fn operate(&self, client: &Client, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
         let started = Started {
             keyspace: door.keyspace as usize,
             kind: OperationKind::from(&operation),
@@ -411,14 +397,15 @@ impl EventLoop {
             command: self.command.get(),
             at: self.now().monotonic,
         };
+        let joined = door::join_tag(client.slot, tag);
         let mut answers = self.answers.borrow_mut();
         let before = answers.len();
         self.gateway
             .borrow_mut()
-            .operate(self.now(), door, tag, operation, &mut answers);
+            .operate(self.now(), door, joined, operation, &mut answers);
         match answers[before..]
             .iter()
-            .position(|&(of, answered, _)| of == door && answered == tag)
+            .position(|&(of, answered, _)| of == door && answered == joined)
         {
             Some(place) => {
                 let (_, _, answered) = answers.swap_remove(before + place);
@@ -426,7 +413,7 @@ impl EventLoop {
                 Some(answered)
             }
             None => {
-                self.started.borrow_mut().insert(tag, started);
+                client.note_started(tag, started);
                 None
             }
         }
