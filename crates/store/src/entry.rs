@@ -218,11 +218,11 @@ impl<M: Meta> Entry<M> {
 
 impl<M: Meta> Entry<M> {
     /// The memory that the entry takes together with its key, in bytes, as exactly as is possible without the
-    /// allocator: the map's bucket and index, and each allocation rounded as glibc rounds it.
+    /// allocator: the entry in its chunk, its slot in the table, and each allocation rounded as glibc rounds it.
     pub(crate) fn cost_bytes(&self, key: &[u8]) -> u64 {
-        let bucket = size_of::<u64>() + size_of::<StoredKey>() + size_of::<Entry<M>>();
-        // Eight bytes and a control byte per slot of a table that is between 7/16 and 7/8 full.
-        let index = 14;
+        let bucket = size_of::<StoredKey>() + size_of::<Entry<M>>();
+        // Four bytes and a control byte per slot of a table that is between 7/16 and 7/8 full.
+        let index = 8;
         let on_heap = if key.len() > INLINE_KEY_BYTES {
             allocation(key.len())
         } else {

@@ -64,7 +64,7 @@ impl<M> Part<M> {
     /// Adds an entry behind the others. The key must have none. `hash_of` returns the hash of a key.
     pub(crate) fn push(&mut self, key: StoredKey, entry: Entry<M>, hash_of: impl Fn(&[u8]) -> u64) {
         if self.table.len() == self.table.capacity() {
-            // The table's sizes are powers of two. Places of removed keys may have used up the room, and then it is as large as before.
+            // Removed keys leave marks that use up room. If there are many of them, the new table is no larger.
             self.rebuild_table(self.len + self.len / 8, &hash_of);
         }
         let chunks = &self.chunks;

@@ -23,6 +23,8 @@ pub struct PeerStream<E, M> {
     pub(super) covered: Hlc,
     /// Whether the source has been told this lane's position since the link came up. What arrives continues from there.
     pub(super) is_resumed: bool,
+    /// The source was told to go on at an earlier place than what had arrived. What it has sent before it hears of that is left over, and is skipped.
+    skips_left_over: bool,
     /// How many times the source has been told.
     pub(super) words: u64,
     pub(super) pending: Pending<E, M>,
@@ -39,6 +41,7 @@ impl<E, M> PeerStream<E, M> {
             arrived: received.number,
             covered: Hlc::ZERO,
             is_resumed: false,
+            skips_left_over: false,
             words: 0,
             pending,
             returned_named: BTreeMap::new(),
@@ -72,12 +75,13 @@ impl<E, M> PeerStream<E, M> {
 
     pub(super) fn resume(&mut self) {
         self.pending.drop_stream();
+        self.skips_left_over |= self.is_resumed && self.arrived > self.received.number;
         self.arrived = self.received.number;
         self.is_resumed = true;
     }
 
     pub(super) fn silence(&mut self) {
-        self.is_resumed = false;
+        (self.is_resumed, self.skips_left_over) = (false, false);
         self.pending.clear();
         self.returned_named.clear();
     }
@@ -97,6 +101,11 @@ impl<E, M> PeerStream<E, M> {
         is_held
     }
 
+    /// Whether a frame that follows the entry `previous` is left over from before the source was told to go on at an earlier place.
+    fn is_left_over(&self, previous: u64) -> bool {
+        self.skips_left_over && previous > self.arrived
+    }
+
     /// Adds entries that continue behind what has arrived.
     ///
     /// # Errors
@@ -106,7 +115,11 @@ impl<E, M> PeerStream<E, M> {
         frame: EntriesFrame,
         decode: impl Fn(Bytes) -> Result<E, BadFrame>,
     ) -> Result<(), BadFrame> {
+        if self.is_left_over(frame.previous) {
+            return Ok(());
+        }
         self.check_continues(&frame)?;
+        self.skips_left_over = false;
         let decode = |entry: Bytes| {
             let bytes = entry.len();
             Ok((decode(entry)?, bytes))
@@ -160,6 +173,9 @@ impl<E, M> PeerStream<E, M> {
     /// If that entry has not arrived.
     pub fn arrive_mark(&mut self, frame: &MarkFrame, mark: M) -> Result<(), BadFrame> {
         let (incarnation, number) = (frame.incarnation, frame.after);
+        if self.is_left_over(number) {
+            return Ok(());
+        }
         if number > self.arrived {
             let found = format!(
                 "a mark after entry {number} when entry {} has arrived",

@@ -61,6 +61,40 @@ fn the_position_goes_with_what_is_taken_out_and_the_log_is_told_once() {
     assert!(streams.take_moved().is_empty());
 }
 
+/// While entries are under way, the source is told to go on at an earlier place: an entry that waits cannot be used.
+#[test]
+fn what_was_under_way_when_the_source_was_told_to_go_on_elsewhere_is_skipped() {
+    let mut streams = streams();
+    streams.resume(B).expect("it is a peer");
+    arrive(&mut streams, entries(0, 2)).expect("they continue");
+    assert_eq!(take_all(&mut streams), 2 + 1);
+    arrive(&mut streams, entries(2, 5)).expect("they continue");
+    for _ in 0..2 {
+        let word = streams.resume(B).expect("it is a peer");
+        assert_eq!(word.at, at(1, 2));
+        let mark = MarkFrame {
+            incarnation: 1,
+            after: 6,
+            body: Bytes::new(),
+        };
+        arrive(&mut streams, entries(5, 6)).expect("it is left over");
+        let stream = streams.stream_of(B).expect("it is a peer");
+        stream.arrive_mark(&mark, Bytes::new()).expect("it is left over");
+        assert_eq!(take_all(&mut streams), 0);
+    }
+    arrive(&mut streams, entries(2, 4)).expect("they continue there");
+    assert!(
+        arrive(&mut streams, entries(5, 6)).is_err(),
+        "nothing is left over now"
+    );
+    assert_eq!(take_all(&mut streams), 2 + 1);
+    // On a new link nothing is left over.
+    arrive(&mut streams, entries(4, 5)).expect("they continue");
+    streams.silence(B);
+    streams.resume(B).expect("it is a peer");
+    assert!(arrive(&mut streams, entries(5, 6)).is_err());
+}
+
 #[test]
 fn entries_that_do_not_continue_are_refused_and_nothing_of_them_is_taken() {
     let mut streams = streams();

@@ -29,8 +29,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How many bytes it still reads then: a long command. A client that sends more than that does not read the reason.
 const LINGER_BYTES: usize = 64 << 20;
 
-/// How many operations under way a client has room for while it has none.
-const KEPT_STARTED: usize = 256;
+/// A client keeps room for this number of operations under way, even if it has none.
+const KEPT_STARTED: usize = 32;
 
 /// How many pieces of memory one write gathers: long values, and what is between them.
 const MAX_SLICES: usize = 16;
@@ -49,7 +49,7 @@ pub(super) struct Client {
     socket: Socket,
     connection: RefCell<Connection>,
     /// Its operations under way, by their tags in the connection, which rise. They are for the metrics.
-    started: RefCell<VecDeque<(u64, Started)>>,
+    started: RefCell<VecDeque<(u64, Option<Started>)>>,
     /// Bytes that were received and not taken as commands yet.
     input: RefCell<Input>,
     charge: Charge,
@@ -251,18 +251,22 @@ impl Client {
 
     /// An operation is under way. Its tag is greater than those before it.
     pub fn note_started(&self, tag: u64, started: Started) {
-        self.started.borrow_mut().push_back((tag, started));
+        self.started.borrow_mut().push_back((tag, Some(started)));
     }
 
-    /// Takes what was noted about an operation when it began. Mostly it is the oldest one.
+    /// Takes what was noted about an operation when it began. The oldest one that is left is under way.
     pub fn take_started(&self, tag: u64) -> Option<Started> {
         let mut all = self.started.borrow_mut();
         let place = all.binary_search_by_key(&tag, |&(tag, _)| tag).ok()?;
-        let (_, started) = all.remove(place)?;
-        if all.is_empty() && all.capacity() > KEPT_STARTED {
-            *all = VecDeque::new();
+        let started = all[place].1.take();
+        while all.front().is_some_and(|(_, started)| started.is_none()) {
+            all.pop_front();
         }
-        Some(started)
+        if all.capacity() > KEPT_STARTED && all.len() < all.capacity() / 8 {
+            let room = 2 * all.len();
+            all.shrink_to(room);
+        }
+        started
     }
 
     /// Passes the answer of an operation to the connection.

@@ -182,7 +182,7 @@ impl EventLoop {
 
     pub fn dismiss(&self, slot: usize) {
         self.clients.borrow_mut()[slot] = None;
-        // Answers that wait for the end of the turn find no client: the next client of the slot is another one.
+        // Its answers that wait for the end of the turn are dropped: the next client of the slot must not get them.
         self.answers
             .borrow_mut()
             .retain(|&(_, tag, _)| door::split_tag(tag).0 != slot);
@@ -365,7 +365,7 @@ impl EventLoop {
                 *self.answers.borrow_mut() = answers;
                 return;
             }
-            // They come from one partition after the other. In the order of its commands, each answer to a client can be written as soon as it comes.
+            // They come from one partition after the other. In the order of the commands, each answer can be written at once.
             answers.sort_by_key(|&(_, tag, _)| tag);
             for (_, tag, answered) in answers.drain(..) {
                 let (slot, tag) = door::split_tag(tag);

@@ -85,8 +85,8 @@ impl Reports {
 }
 
 impl Stable {
-    /// Sets the timer of the next regular report. A report of news stands in for one. A parent reports when its children have, so it waits for longer
-    /// than they do.
+    /// Sets the timer of the next regular report. A report of news stands in for one. A partition with children waits twice as long: normally it reports
+    /// when they have.
     fn wait_for_turn<P: Protocol<Timer = Timer>>(&self, cx: &mut Context<'_, P>) {
         let theta = self.pace.theta;
         let is_leaf = self.tree.children().next().is_none();
