@@ -53,11 +53,15 @@ figures:
 planted:
 	$(CARGO) run --release --quiet -- sim --hunt --into docs/simulation.md --of "$$(git log -1 --format='commit %h of %cs')"
 
+# The protocols whose keyspaces are measured beside Redis.
+PROTOCOLS := eventual causalspartanx gentlerain cops quorum abd dacian nukv
+
 # Needs Python, and Debian packages, which it installs: redis-server and redis-tools.
 bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
 	python3 benches/redis.py --into docs/benchmarks.md
+	python3 benches/redis.py --rounds 3 --tests SET GET --protocols $(PROTOCOLS) --into docs/benchmarks.md
 	python3 benches/redis.py --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
 	python3 benches/tls.py --into docs/tls.md
 
@@ -94,10 +98,10 @@ bench-causal:
 	python3 benches/causal.py --only visibility --rounds 3 --seconds 3 --into docs/benchmarks.md
 	python3 benches/causal.py --only rotx --rounds 2 --into docs/benchmarks.md
 
-# Needs Python, redis-server and redis-tools. Measures the memory of a million keys, and the time to start; takes two minutes. Other protocols: benches/memory.py --protocols cops abd ..
+# Needs Python, redis-server and redis-tools. Measures the memory of a million keys, and the time to start; takes six minutes.
 bench-memory:
 	$(CARGO) build --release
-	python3 benches/memory.py --protocols eventual causalspartanx --into docs/benchmarks.md
+	python3 benches/memory.py --protocols $(PROTOCOLS) --into docs/benchmarks.md
 
 # Needs Python; installs redis-py into a virtual environment under target/.
 test-redis-py:

@@ -13,7 +13,8 @@ throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays: op
 before      With --before: throughput of `eventual` and `causal` beside that of another build, in the same run.
 visibility  How long a version of site a takes until site b shows it, over a WAN: as a client finds that reads the key at b all the
             time, and as the server counts it (turnbuckle_update_visibility_seconds). The client's includes its two round trips and the
-            pause between two reads, about half a millisecond. Alone, and beside 32 clients that read and write at a (YCSB A).
+            pause between two reads, about half a millisecond. Alone, and beside 32 clients that read and write at a (YCSB A), at a
+            rate and in a closed loop.
 rotx        A ROTX of 3 and of 10 keys beside a GET. One client, closed loop, the kinds in turn, operation by operation; then 16
             clients that ask at once. The client writes ready-made bytes and counts those that come back, so that a larger answer costs
             Python nothing. With two nodes in a site, beside GETs that are forwarded, too.
@@ -387,8 +388,9 @@ WORLDS = [
 ]
 
 
-# The keyspace, and whether other clients are busy at a.
-CONTENDERS = [("causal", False), ("causal", True), ("gentlerain", False)]
+# The keyspace, and how many operations a second other clients at a do: none, this number, or as many as they can.
+RATE = 5_000
+CONTENDERS = [("causal", None), ("causal", RATE), ("causal", "max"), ("gentlerain", None)]
 
 
 class Watch:
@@ -482,13 +484,13 @@ def quantile_of(buckets, share):
 
 
 @contextlib.contextmanager
-def other_clients(cluster, options, keyspace, is_busy):
-    """32 clients of another process, in a closed loop at a. Returns their rate in the end."""
-    if not is_busy:
+def other_clients(cluster, options, keyspace, load):
+    """32 clients of another process at a, in a closed loop or at a rate. Returns their rate in the end."""
+    if not load:
         yield lambda: ""
         return
     command = [options.binary, "bench", "--target", f"127.0.0.1:{cluster.resp['a1']}", "--keyspace", keyspace, "--workload", "a",
-               "--clients", "32", "--keys", "10000", "--for", f"{options.seconds + 1.5}s", "--json"]
+               "--clients", "32", "--keys", "10000", "--for", f"{options.seconds + 1.5}s", "--json", *([] if load == "max" else ["--rate", str(load)])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         time.sleep(1)
@@ -506,9 +508,9 @@ def visibility(options):
             for place, (world, delays, depends) in enumerate(WORLDS):
                 cluster.set_wan(delays)
                 time.sleep(1)
-                for part, (keyspace, is_busy) in enumerate(CONTENDERS):
-                    progress(f"visibility, round {number + 1} of {options.rounds}, {world}, {keyspace}{', busy' if is_busy else ''}")
-                    with other_clients(cluster, options, keyspace, is_busy) as rate:
+                for part, (keyspace, load) in enumerate(CONTENDERS):
+                    progress(f"visibility, round {number + 1} of {options.rounds}, {world}, {keyspace}{f', {load}' if load else ''}")
+                    with other_clients(cluster, options, keyspace, load) as rate:
                         before = cluster.metrics(["b1"])
                         watch = Watch(cluster, keyspace, delays, depends, (number * 10 + place) * 10 + part)
                         for thread in watch.threads:
@@ -516,7 +518,7 @@ def visibility(options):
                         time.sleep(options.seconds)
                         spans = watch.finish()
                         buckets = histogram(before, cluster.metrics(["b1"]), keyspace)
-                        found.setdefault((world, keyspace, is_busy), []).append({
+                        found.setdefault((world, keyspace, load), []).append({
                             "p50": quantile(spans, 0.5), "p99": quantile(spans, 0.99), "way": quantile(watch.ways, 0.5),
                             "server p50": quantile_of(buckets, 0.5), "server p99": quantile_of(buckets, 0.99), "rate": rate(),
                             "beyond": quantile([span - way for span, way in zip(spans, watch.ways)], 0.5),
@@ -525,10 +527,10 @@ def visibility(options):
         f"both, write by write. The aim of `causal`: {AIM_MS['p50']} ms beyond the way at the median, {AIM_MS['p99']} ms at p99.\n")
     table("writer at a", "keyspace", "other clients, op/s", "client p50", "client p99", "server p50", "server p99", "the way, p50", "beyond the way, p50", "p99")
     for world, _, _ in WORLDS:
-        for keyspace, is_busy in CONTENDERS:
-            runs = found[world, keyspace, is_busy]
+        for keyspace, load in CONTENDERS:
+            runs = found[world, keyspace, load]
             of = lambda what: figure((run[what] for run in runs), "{:.1f}")
-            row(world, f"`{keyspace}`", figure((run["rate"] for run in runs), "{:,.0f}") if is_busy else "none", of("p50"), of("p99"), of("server p50"), of("server p99"),
+            row(world, f"`{keyspace}`", figure((run["rate"] for run in runs), "{:,.0f}") if load else "none", of("p50"), of("p99"), of("server p50"), of("server p99"),
                 of("way"), of("beyond"), of("beyond, p99"))
 
 

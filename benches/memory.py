@@ -18,9 +18,8 @@ import time
 
 from causal import Cluster
 from page import Place, version
-from redis import ROOT, Redis, command
+from redis import PROTOCOLS, ROOT, Redis, command
 
-PROTOCOLS = ["eventual", "causalspartanx", "gentlerain", "cops", "quorum", "abd", "dacian", "nukv"]
 VALUE = "v" * 128
 BATCH = 500
 

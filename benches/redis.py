@@ -4,7 +4,8 @@
 redis-benchmark, 50 connections, 100,000 random keys, without and with pipelining, in turn against
 - redis-server, appendonly yes, appendfsync everysec;
 - site a of a three-site cluster on the same machine that replicates everything to b and c, each site a process of its own;
-- with --before, such a cluster of another build.
+- with --before, such a cluster of another build;
+- with --protocols, such a cluster for each of these protocols. Then the table has a row for each of them and each test.
 
 Values have 128 bytes. A hash has ten fields of 13 bytes. All keys are there before the measurements begin. HSET and HGET name one field.
 
@@ -32,6 +33,7 @@ from page import Place, version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
+PROTOCOLS = ["eventual", "causalspartanx", "gentlerain", "cops", "quorum", "abd", "dacian", "nukv"]
 KEYS = 100_000
 FIELDS = 10
 VALUE, PART = "v" * 128, "v" * 13
@@ -106,8 +108,12 @@ class Server:
         self.stop()
         raise SystemExit(f"nothing answers on port {self.port}")
 
+    def until_written(self):
+        """Returns when writes are taken."""
+
     def fill(self, tests):
         """Writes every key that these tests name."""
+        self.until_written()
         fields = [part for field in range(FIELDS) for part in (f"field:{field}", PART)]
         with self.connect() as connection:
             answers = connection.makefile("rb", buffering=1 << 20)
@@ -156,9 +162,9 @@ class Redis(Server):
 
 
 class Turnbuckle(Server):
-    """Three sites with one keyspace, the default one of the demo. With `tls`, all connections are protected, by certificates that an authority of this run has signed."""
+    """Three sites with one keyspace. With `tls`, all connections are protected, by certificates that an authority of this run has signed."""
 
-    def __init__(self, name, binary, durability, tls=False):
+    def __init__(self, name, binary, durability, tls=False, protocol="causalspartanx"):
         self.name, self.directory, self.processes = name, tempfile.mkdtemp(prefix="bench-redis-"), []
         nodes = {node: [free_port() for _ in range(3)] for node in ("a1", "b1", "c1")}
         lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"']
@@ -167,7 +173,7 @@ class Turnbuckle(Server):
         lines += [f'[[site]]\nname = "{node[0]}"' for node in nodes]
         for node, (resp, peer, admin) in nodes.items():
             lines.append(f'[[node]]\nname = "{node}"\nsite = "{node[0]}"\nresp = "127.0.0.1:{resp}"\npeer = "127.0.0.1:{peer}"\nadmin = "127.0.0.1:{admin}"\ndata = "{node}"')
-        lines.append(f'[[keyspace]]\nname = "causal"\nprotocol = "causalspartanx"\npartitions = 2\ndurability = "{durability}"')
+        lines.append(f'[[keyspace]]\nname = "measured"\nprotocol = "{protocol}"\npartitions = 2\ndurability = "{durability}"')
         config = pathlib.Path(self.directory, "cluster.toml")
         config.write_text("\n\n".join(lines))
         if tls:
@@ -182,8 +188,22 @@ class Turnbuckle(Server):
         self.port, self.admins = nodes["a1"][0], [admin for *_, admin in nodes.values()]
         self.wait()
 
+    def until_written(self):
+        """Returns when each partition takes writes: it may have to elect a leader, or to ask the other sites what they have, also after a pause."""
+        deadline = time.monotonic() + 60
+        with self.connect() as connection:
+            answers = connection.makefile("rb")
+            for number in range(64):
+                answer = b""
+                while answer[:1] != b"+":
+                    if time.monotonic() > deadline:
+                        raise SystemExit(f"{self.name}: a SET is answered with {answer!r}")
+                    connection.sendall(command("SET", f"key:{number:012}", VALUE))
+                    answer = answers.readline()
+
     def settle(self):
         """All sites share the cores, so a checkpoint of any of them counts."""
+        self.until_written()
         scheme, trust = ("https", ssl.create_default_context(cafile=self.authority)) if self.authority else ("http", None)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -204,6 +224,7 @@ def main():
     parser.add_argument("--pipelines", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     parser.add_argument("--before", metavar="BINARY", help="another build, measured in the same run")
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=f"of {', '.join(PROTOCOLS)}; default: causalspartanx alone")
     parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
     options = parser.parse_args()
 
@@ -212,7 +233,10 @@ def main():
     results = {}
     try:
         servers.append(Redis(options.redis_fsync))
-        servers.append(Turnbuckle("Turnbuckle", options.binary, options.durability))
+        for protocol in options.protocols or []:
+            servers.append(Turnbuckle(protocol, options.binary, options.durability, protocol=protocol))
+        if not options.protocols:
+            servers.append(Turnbuckle("Turnbuckle", options.binary, options.durability))
         if options.before:
             servers.append(Turnbuckle("before", options.before, options.durability))
         for server in servers:
@@ -248,11 +272,21 @@ def main():
         return f"{statistics.median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
 
     names = [server.name for server in servers[1:]]
+    before = f"before: {version(options.before)}; " if options.before else ""
+    lines = [f"Turnbuckle, {version(options.binary)}, {before}measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", ""]
+    if options.protocols:
+        lines += ["| | keyspace | op/s | to Redis | CPU, to Redis |", "|---|---|---:|---:|---:|"]
+        for pipeline in options.pipelines:
+            for test in options.tests:
+                of_redis = [median(test, pipeline, "Redis", index) for index in (0, 1)]
+                for server in servers:
+                    rate, cpu = (median(test, pipeline, server.name, index) / max(of_redis[index], 1e-9) for index in (0, 1))
+                    name = "Redis" if server.name == "Redis" else f"`{server.name}`"
+                    lines.append(f"| {test}{f' -P {pipeline}' if pipeline > 1 else ''} | {name} | {rates(test, pipeline, server.name)} | {rate:.2f} | {cpu:.2f} |")
+        return put(lines, place)
     columns = ["", "Redis op/s", *[f"{name} op/s" for name in names], *[f"{name} to Redis" for name in names], *[f"CPU, {name} to Redis" for name in names],
                *(["op/s, Turnbuckle to before", "CPU, Turnbuckle to before"] if options.before else []), "to SET or GET: Redis", *names]
-    before = f"before: {version(options.before)}; " if options.before else ""
-    lines = [f"Turnbuckle, {version(options.binary)}, {before}measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", "",
-             f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for pipeline in options.pipelines:
         for test in options.tests:
             rate = {server.name: median(test, pipeline, server.name, 0) for server in servers}
@@ -266,6 +300,10 @@ def main():
                 compared = other in options.tests
                 cells.append(f"{rate[server.name] / median(other, pipeline, server.name, 0):.2f}" if compared else "")
             lines.append(f"| {' | '.join(cells)} |")
+    put(lines, place)
+
+
+def put(lines, place):
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if place:

@@ -5,7 +5,10 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -61,6 +64,9 @@ const JOURNAL_BYTES: u64 = 64 << 20;
 /// A larger table is not merged at once, because the node's other maintenance would have to wait. The engine merges it
 /// by itself when enough has been written.
 const MAX_MERGED_BYTES: u64 = 256 << 20;
+
+/// A table that rests keeps less than this in its buffer, in bytes.
+const MIN_FILE_BYTES: u64 = 2 << 20;
 
 /// How often, and each time how long, `reclaim` waits for a table's memory to be written.
 const FLUSH_LOOKS: u32 = 500;
@@ -220,6 +226,7 @@ impl Engine for FjallEngine {
             database: self.database.clone(),
             rows,
             suspicion: Arc::clone(&self.suspicion),
+            applied_bytes: AtomicU64::new(0),
         }))
     }
 
@@ -292,6 +299,8 @@ struct FjallTable {
     database: Database,
     rows: Keyspace,
     suspicion: Arc<Suspicion>,
+    /// The bytes of rows that were applied since the table last rested. Its buffer has no more than these, and what was there before.
+    applied_bytes: AtomicU64,
 }
 
 impl Table for FjallTable {
@@ -308,18 +317,33 @@ impl Table for FjallTable {
         writes.sort_by(|one, other| one.key.cmp(&other.key));
         let mut writes = writes.into_iter().peekable();
         let mut batch = self.database.batch();
+        let mut bytes = 0;
         while let Some(TableWrite { key, value }) = writes.next() {
             if writes.peek().is_some_and(|later| later.key == key) {
                 continue;
             }
+            bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
             match value {
                 Some(value) => batch.insert(&self.rows, key, value),
                 None => batch.remove(&self.rows, key),
             }
         }
+        self.applied_bytes.fetch_add(bytes as u64, Relaxed);
         batch
             .commit()
             .map_err(|error| self.suspicion.broken("applied a batch", error))
+    }
+
+    /// The buffer is written to a file, unless that would be a small one: many of them would have to be merged.
+    fn rest(&self) -> Result<(), EngineError> {
+        if self.applied_bytes.load(Relaxed) < MIN_FILE_BYTES {
+            return Ok(());
+        }
+        self.applied_bytes.store(0, Relaxed);
+        let rotated = self.rows.rotate_memtable();
+        rotated
+            .map(drop)
+            .map_err(|error| self.suspicion.broken("wrote a buffer", error))
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, EngineError> {
@@ -384,6 +408,34 @@ mod tests {
             });
             reopen
         });
+    }
+
+    #[test]
+    fn a_table_that_rests_writes_its_buffer_unless_it_is_small() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let engine = FjallEngine::open(folder.path(), FjallOptions::default()).expect("it opens");
+        let table = engine.open_table("k.0.0").expect("it opens");
+        let rows = engine
+            .database
+            .keyspace("k.0.0", KeyspaceCreateOptions::default)
+            .expect("it opens");
+        let on_its_way = || rows.table_count() + rows.sealed_memtable_count();
+        let value = Bytes::from(vec![7; 1 << 10]);
+        let rows_of = |range: std::ops::Range<u32>| {
+            let write =
+                |number: u32| TableWrite::put(Bytes::copy_from_slice(&number.to_be_bytes()), value.clone());
+            range.map(write).collect::<Vec<_>>()
+        };
+        table.apply(rows_of(0..100)).expect("it is applied");
+        table.rest().expect("it rests");
+        assert_eq!(on_its_way(), 0, "a file of 100 KiB would be a small one");
+        table.apply(rows_of(0..2_048)).expect("it is applied");
+        table.rest().expect("it rests");
+        assert!(on_its_way() > 0);
+        let read = table.get(&1_234_u32.to_be_bytes()).expect("it can be read");
+        assert_eq!(read, Some(value.clone()));
+        table.rest().expect("it rests");
+        assert_eq!(on_its_way(), 1, "nothing was applied since");
     }
 
     /// The largest file below a folder.

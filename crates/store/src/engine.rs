@@ -43,6 +43,11 @@ pub trait Table: Send + Sync {
     /// returns. After an error they may have been applied or not.
     fn apply(&self, batch: Vec<TableWrite>) -> Result<(), EngineError>;
 
+    /// No more batches come soon: memory that holds rows only until they are in files is given back, now or a little later. The content of the table does not change.
+    fn rest(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// The table at this instant. It does not change, however long it is read.
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, EngineError>;
 }

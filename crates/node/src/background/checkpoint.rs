@@ -70,6 +70,8 @@ impl<P: Protocol> Keyspace<P> {
         let page = page.inspect_err(|error| self.note_damage(cell, error));
         let first = page.ok().and_then(|page| page.first());
         self.end_checkpoint(cell, meta, result.map(|()| first))?;
+        // If this fails, the next checkpoint fails, too, and says why.
+        let _ = table.rest();
         if all && self.enter(cell).is_reclaim_due() {
             steps.next().await;
             let free = self.shared().free_bytes();
