@@ -61,12 +61,12 @@ bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
 	python3 benches/redis.py --into docs/benchmarks.md
-	python3 benches/redis.py --rounds 3 --tests SET GET --protocols $(PROTOCOLS) --into docs/benchmarks.md
+	python3 benches/redis.py --rounds 3 --requests 20000 --tests SET GET --protocols $(PROTOCOLS) --into docs/benchmarks.md
 	python3 benches/redis.py --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
 	python3 benches/tls.py --into docs/tls.md
 
 # Needs Python, redis-server and redis-tools. Builds the commit BEFORE, in target/before, and measures GET and SET beside it; takes six minutes, and as long as a release build.
-BEFORE ?= 5ba56de5
+BEFORE ?= 12b56444
 bench-before:
 	$(CARGO) build --release
 	test -d target/before || git clone -q --no-checkout . target/before
@@ -94,7 +94,7 @@ bench-expiry:
 # Needs Python. Measures the cost of causal consistency; takes five minutes.
 bench-causal:
 	$(CARGO) build --release
-	python3 benches/causal.py --only throughput --windows 5 --into docs/benchmarks.md
+	python3 benches/causal.py --only throughput --windows 9 --into docs/benchmarks.md
 	python3 benches/causal.py --only visibility --rounds 3 --seconds 3 --into docs/benchmarks.md
 	python3 benches/causal.py --only rotx --rounds 2 --into docs/benchmarks.md
 
