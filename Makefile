@@ -91,7 +91,7 @@ bench-expiry:
 	$(CARGO) build --release
 	python3 benches/expiry.py
 
-# Needs Python. Measures the cost of causal consistency; takes five minutes.
+# Needs Python. Measures the cost of causal consistency; takes eight minutes.
 bench-causal:
 	$(CARGO) build --release
 	python3 benches/causal.py --only throughput --windows 9 --into docs/benchmarks.md

@@ -18,7 +18,7 @@ import time
 
 from causal import Cluster
 from page import Place, version
-from redis import PROTOCOLS, ROOT, Redis, command
+from redis import PROTOCOLS, ROOT, Redis, command, until_written
 
 VALUE = "v" * 128
 BATCH = 500
@@ -38,20 +38,6 @@ def load(connection, keys):
             answer = answers.readline()
             if answer[:1] != b"+":
                 raise SystemExit(f"a SET is answered with {answer!r}")
-
-
-def until_written(cluster, protocol):
-    """Returns when each partition takes writes: it may have to elect a leader, or to ask the other sites what they have."""
-    deadline = time.monotonic() + 60
-    with cluster.client("a1", protocol).socket as connection:
-        answers = connection.makefile("rb")
-        for number in range(64):
-            answer = b""
-            while answer[:1] != b"+":
-                if time.monotonic() > deadline:
-                    raise SystemExit(f"{protocol}: a SET is answered with {answer!r}")
-                connection.sendall(command("SET", f"key:{number:012}", VALUE))
-                answer = answers.readline()
 
 
 def at_rest(pids):
@@ -80,7 +66,9 @@ def of_redis(keys):
 def of_keyspace(options, protocol):
     with Cluster(options.binary, [protocol]) as cluster:
         pids = [process.pid for process in cluster.processes[:2]]
-        until_written(cluster, protocol)
+        # It may have to elect a leader, or to ask the other sites what they have.
+        with cluster.client("a1", protocol).socket as connection:
+            until_written(connection, protocol)
         before = [resident(pid) for pid in pids]
         with cluster.client("a1", protocol).socket as connection:
             load(connection, options.keys)

@@ -60,6 +60,18 @@ def command(*arguments):
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
+def until_written(connection, name):
+    """Returns when each partition takes writes."""
+    deadline, answers = time.monotonic() + 60, connection.makefile("rb")
+    for number in range(64):
+        answer = b""
+        while answer[:1] != b"+":
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{name}: a SET is answered with {answer!r}")
+            connection.sendall(command("SET", f"key:{number:012}", VALUE))
+            answer = answers.readline()
+
+
 class Server:
     """Ends with `stop`, also if it is paused."""
 
@@ -190,16 +202,8 @@ class Turnbuckle(Server):
 
     def until_written(self):
         """Returns when each partition takes writes: it may have to elect a leader, or to ask the other sites what they have, also after a pause."""
-        deadline = time.monotonic() + 60
         with self.connect() as connection:
-            answers = connection.makefile("rb")
-            for number in range(64):
-                answer = b""
-                while answer[:1] != b"+":
-                    if time.monotonic() > deadline:
-                        raise SystemExit(f"{self.name}: a SET is answered with {answer!r}")
-                    connection.sendall(command("SET", f"key:{number:012}", VALUE))
-                    answer = answers.readline()
+            until_written(connection, self.name)
 
     def settle(self):
         """All sites share the cores, so a checkpoint of any of them counts."""

@@ -43,7 +43,7 @@ pub trait Table: Send + Sync {
     /// returns. After an error they may have been applied or not.
     fn apply(&self, batch: Vec<TableWrite>) -> Result<(), EngineError>;
 
-    /// No more batches come soon: memory that holds rows only until they are in files is given back, now or a little later. The content of the table does not change.
+    /// The caller applies no more batches for now. The engine may write rows that are only in memory and in its journal to files, and free that memory. The content of the table does not change.
     fn rest(&self) -> Result<(), EngineError> {
         Ok(())
     }

@@ -119,7 +119,9 @@ impl<M> Entries<M> {
             "more than three billion keys in one replica"
         );
         let hasher = &self.hasher;
-        self.parts[part].push(StoredKey::from_slice(key), entry, |key| hasher.hash_one(key));
+        self.parts[part].push(hash, StoredKey::from_slice(key), entry, |key| {
+            hasher.hash_one(key)
+        });
         self.len += 1;
         Some(index)
     }

@@ -4,10 +4,10 @@
 //!
 //! ```text
 //!   table    hash -> place           four bytes for each key, and more for empty ones; doubles when it is full
-//!   chunks   [0..64) [64..128) ..    the key and its entry; a chunk is never moved
+//!   chunks   [0..64) [64..128) ..    the keys and their entries; a full chunk is never moved
 //! ```
 //!
-//! If the entries were in one vector, a part would move all of them when the vector grows, and leave a block of half the size that has to be given back.
+//! In one vector, all entries of a part would be moved whenever the vector grows.
 use crate::entries::StoredKey;
 use crate::entry::Entry;
 use hashbrown::HashTable;
@@ -61,17 +61,20 @@ impl<M> Part<M> {
         Some((&slot.key, &mut slot.entry))
     }
 
-    /// Adds an entry behind the others. The key must have none. `hash_of` returns the hash of a key.
-    pub(crate) fn push(&mut self, key: StoredKey, entry: Entry<M>, hash_of: impl Fn(&[u8]) -> u64) {
+    /// Adds an entry behind the others. The key has this hash, and must have no entry. `hash_of` returns the hash of a key.
+    pub(crate) fn push(
+        &mut self,
+        hash: u64,
+        key: StoredKey,
+        entry: Entry<M>,
+        hash_of: impl Fn(&[u8]) -> u64,
+    ) {
         if self.table.len() == self.table.capacity() {
             // Removed keys leave marks that use up room. If there are many of them, the new table is no larger.
             self.rebuild_table(self.len + self.len / 8, &hash_of);
         }
-        let chunks = &self.chunks;
         self.table
-            .insert_unique(hash_of(&key), self.len as u32, |&place| {
-                hash_of(&slot(chunks, place as usize).key)
-            });
+            .insert_unique(hash, self.len as u32, |_| unreachable!("there is room"));
         if self.len.is_multiple_of(CHUNK) {
             let room = if self.len == 0 { 0 } else { CHUNK };
             self.chunks.push(Vec::with_capacity(room));
@@ -155,7 +158,7 @@ mod tests {
                     } else if !list.contains(&key) {
                         let mut entry = Entry::clean(0, None);
                         entry.set_generation(draw as u32);
-                        part.push(StoredKey::from_slice(&key), entry, hash_of);
+                        part.push(hash_of(&key), StoredKey::from_slice(&key), entry, hash_of);
                         list.push(key);
                     }
                     assert_eq!(part.len(), list.len());
