@@ -600,6 +600,7 @@ impl<P: Protocol> Context<'_, P> {
     /// Takes note of what a protocol with a clock of its own has stamped or promised: every later stamp of it is above this.
     pub fn promised(&mut self, promise: Hlc) {
         self.parts.promised = promise;
+        self.parts.has_own_clock = true;
         // So that `Replica::clock` tells how far this replica is.
         self.parts.clock.observe(promise);
     }

@@ -212,6 +212,8 @@ pub(crate) struct Arrived {
 pub(crate) struct Parts<P: Protocol> {
     pub clock: HybridClock,
     granted_bound: Hlc,
+    /// Whether the protocol stamps by a clock of its own. No bound of it is on disk.
+    pub has_own_clock: bool,
     /// The last promise given; and in `settled` the last whose mark was sent after everything stamped up to it was on disk.
     pub promised: Hlc,
     pub settled: Hlc,
@@ -280,6 +282,7 @@ impl<P: Protocol> Replica<P> {
             parts: Parts {
                 clock: HybridClock::open(bound),
                 granted_bound: bound,
+                has_own_clock: false,
                 promised: Hlc::ZERO,
                 settled: Hlc::ZERO,
                 marks: 0,
@@ -511,13 +514,13 @@ impl<P: Protocol> Replica<P> {
     }
 
     /// Takes the answer to a request, if it is held because it is not durable yet, is among the last 1,024 outputs that are held, and `may` is true of it.
-    /// [`Output::Durable`] comes in its place. `None` while it may contain timestamps beyond the bound that is on disk.
+    /// [`Output::Durable`] comes in its place. `None` while it may contain timestamps of the hybrid clock beyond the bound that is on disk.
     pub fn hear_ahead(
         &mut self,
         asked: RequestId,
         may: impl FnOnce(&P::Response) -> bool,
     ) -> Option<(P::Response, Box<Receipt>)> {
-        if self.parts.clock.last() >= self.parts.granted_bound {
+        if !self.parts.has_own_clock && self.parts.clock.last() >= self.parts.granted_bound {
             return None;
         }
         let newest_first = self.parts.held.iter_mut().rev().take(LAST_HELD);

@@ -43,6 +43,19 @@ impl PhysicalClock {
         }
     }
 
+    /// If a time is a reading of this microsecond, the counter goes on behind it.
+    fn pass(&mut self, now: Now, at: Hlc) {
+        let reading = Hlc::from_wall(now.wall.reading);
+        if at.wall() != now.wall.reading {
+            return;
+        }
+        if !(self.first..=self.last).contains(&reading) {
+            self.first = reading;
+            self.last = at;
+        }
+        self.last = self.last.max(at);
+    }
+
     fn read(&mut self, now: Now) -> Hlc {
         let next = self.next(now);
         if next != self.last.next() {
@@ -124,7 +137,8 @@ impl Rules for GentleRainRules {
         Hlc::from_wall(now.wall.reading)
     }
 
-    /// C1 needs a stamp above everything that the client has seen. There is none before the clock shows it, so the request waits. A timer goes by
+    /// C1 needs a stamp above everything that the client has seen. There is none before the clock shows it, so the request waits. It does not wait if the clock
+    /// shows the same microsecond: a client that has just written at another partition of this node would often wait for the next one. A timer goes by
     /// monotonic time: if the clock is set meanwhile, the request finds it behind again and waits again.
     fn when_clock_is_there(
         &mut self,
@@ -133,6 +147,7 @@ impl Rules for GentleRainRules {
         put: Put,
         deadline: Micros,
     ) -> Option<Put> {
+        self.clock.pass(cx.now, dt_of(&put));
         let Some(behind) = self.behind(cx.now, &put) else {
             return Some(put);
         };
@@ -217,7 +232,7 @@ impl Rules for GentleRainRules {
 impl GentleRainRules {
     /// How long until the clock shows more than the client's dt. `None` if it does.
     fn behind(&self, now: Now, put: &Put) -> Option<Micros> {
-        let dt = put.past.newest().max(put.seen);
+        let dt = dt_of(put);
         let behind = || dt.wall().since(now.wall.reading) + Micros(1);
         (self.clock.next(now) <= dt).then(behind)
     }
@@ -227,6 +242,11 @@ impl GentleRainRules {
             cx.set_timer(Timer::Clock, first.since(cx.now.monotonic));
         }
     }
+}
+
+/// The newest time that the client has seen or written.
+fn dt_of(put: &Put) -> Hlc {
+    put.past.newest().max(put.seen)
 }
 
 #[cfg(test)]
@@ -250,5 +270,19 @@ mod tests {
         assert!(clock.read(at(8)) > numbers.last().copied().unwrap_or_default());
         assert_eq!(clock.read(at(1_000)), Hlc::from_wall(Micros(1_000)));
         assert_eq!(clock.read(at(3)), Hlc::from_wall(Micros(3)));
+    }
+
+    #[test]
+    fn a_reading_of_this_microsecond_is_passed_and_one_of_the_next_is_waited_for() {
+        let mut clock = PhysicalClock::default();
+        let elsewhere = Hlc(Hlc::from_wall(Micros(7)).0 + 9);
+        clock.pass(at(7), elsewhere);
+        assert_eq!(clock.read(at(7)), elsewhere.next());
+        clock.pass(at(7), elsewhere);
+        assert_eq!(clock.read(at(7)), elsewhere.next().next(), "it does not go back");
+        clock.pass(at(7), Hlc::from_wall(Micros(8)));
+        assert!(clock.read(at(7)) < Hlc::from_wall(Micros(8)));
+        clock.pass(at(5), Hlc::from_wall(Micros(5)));
+        assert_eq!(clock.read(at(5)), Hlc::from_wall(Micros(5)).next());
     }
 }
