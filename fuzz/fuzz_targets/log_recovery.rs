@@ -8,7 +8,7 @@ use libfuzzer_sys::{arbitrary, arbitrary::Unstructured, fuzz_target};
 use turnbuckle_log::{Disk, Log, OpenError, Options, Position, ReadError, SimulatedDisk};
 
 const IDENTITY: u128 = 7;
-const OPTIONS: Options = Options { segment_bytes: 300, identity: IDENTITY };
+const OPTIONS: Options = Options { segment_bytes: 300, ahead_bytes: 40, identity: IDENTITY };
 
 /// Starts near each other, so that segments meet, and now and then one that is far away.
 fn position(input: &mut Unstructured, near: u64) -> arbitrary::Result<u64> {

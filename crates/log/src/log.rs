@@ -21,6 +21,9 @@ use turnbuckle_core::BadFrame;
 pub struct Options {
     /// When a segment has grown to this number of bytes, a new one follows it.
     pub segment_bytes: u64,
+    /// The last segment gets zeros up to a multiple of this number of bytes before records are written there: then a sync takes less time, because the file's length does not change. Everything is written
+    /// twice, so this is for logs that are synced after each write. 0: no zeros.
+    pub ahead_bytes: u64,
     /// The owner of the log, as a number. It is written into a new log, and checked in an existing one unless it is 0. It should
     /// be drawn at random once per data directory.
     pub identity: u128,
@@ -30,6 +33,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             segment_bytes: 64 << 20,
+            ahead_bytes: 0,
             identity: 0,
         }
     }
@@ -222,10 +226,18 @@ impl Log {
         if let Err(error) = last.file.write_at(offset, bytes)
             && !self.is_forgetful.load(Ordering::Relaxed)
         {
-            if let Err(worse) = last.file.truncate(offset) {
+            if let Err(worse) = last.cut(offset) {
                 return Err(self.poison(format!("{error}; then its end could not be cut off: {worse}")));
             }
             return Err(not_written(error));
+        }
+        let end = offset + bytes.len() as u64;
+        // What does not fit into this segment comes into the next one, so zeros never follow the records of a segment that is not the last.
+        let until = self.options.segment_bytes;
+        if let Err(error) = last.make_room(end, self.options.ahead_bytes, until) {
+            return Err(self.poison(format!(
+                "zeros behind the log's end could not be cut off: {error}"
+            )));
         }
         Ok(Position(at.0 + bytes.len() as u64))
     }

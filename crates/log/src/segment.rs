@@ -4,7 +4,10 @@
 //!   magic "TBUCKLOG" | version u32 | CRC-32C u32 over what follows | identity u128 | start u64 | records ...
 //! ```
 use crate::{Disk, DiskFile, OpenError, Position};
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// The version of the format that this release writes and reads.
 const VERSION: u32 = 1;
@@ -24,6 +27,8 @@ pub(crate) struct Segment {
     pub name: String,
     /// The owner that the header names. `None` if the header was never completed.
     pub identity: Option<u128>,
+    /// The offset up to which the file has room, as far as this process has made it ([`Segment::make_room`]).
+    room: AtomicU64,
 }
 
 pub(crate) fn name_of(start: Position) -> String {
@@ -57,6 +62,7 @@ impl Segment {
             file,
             name,
             identity: Some(identity),
+            room: AtomicU64::new(0),
         })
     }
 
@@ -76,12 +82,36 @@ impl Segment {
             file,
             name: name.to_string(),
             identity,
+            room: AtomicU64::new(0),
         })
     }
 
     /// The offset of a position in the file.
     pub fn offset_of(&self, position: Position) -> u64 {
         HEADER_BYTES + (position.0 - self.start.0)
+    }
+
+    /// Makes room behind `end`, the end of what is written: zeros up to a multiple of `ahead` bytes, and not beyond `until`. A sync of what is written there later need not write the file's length, too. For
+    /// recovery these zeros are a torn end.
+    ///
+    /// A disk that is full has no room for them. Then there are none, and the file ends where the records end.
+    pub fn make_room(&self, end: u64, ahead: u64, until: u64) -> io::Result<()> {
+        if ahead == 0 || end < self.room.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let room = (end + 1).next_multiple_of(ahead).min(until).max(end);
+        self.room.store(room, Ordering::Relaxed);
+        let zeros = vec![0; (room - end) as usize];
+        match self.file.write_at(end, &zeros) {
+            Ok(()) => Ok(()),
+            Err(_) => self.file.truncate(end),
+        }
+    }
+
+    /// Cuts the file off behind `end`.
+    pub fn cut(&self, end: u64) -> io::Result<()> {
+        self.room.store(0, Ordering::Relaxed);
+        self.file.truncate(end)
     }
 
     /// The position behind the last byte of the file.

@@ -14,6 +14,7 @@ const DIRECTORY: &str = "TURNBUCKLE_LOG_TEST_DIRECTORY";
 
 const OPTIONS: Options = Options {
     segment_bytes: 200_000,
+    ahead_bytes: 30_000,
     identity: 0xA11CE,
 };
 

@@ -14,6 +14,7 @@ const WRITERS: u64 = 3;
 fn log(disk: &SimulatedDisk) -> Log {
     let options = Options {
         segment_bytes: 20_000,
+        ahead_bytes: 3_000,
         identity: 9,
     };
     Log::open(disk.mount(), options, Position(0), |_, _| Ok(())).unwrap()

@@ -5,6 +5,7 @@ mod random;
 
 const SMALL: Options = Options {
     segment_bytes: 500,
+    ahead_bytes: 0,
     identity: 7,
 };
 

@@ -2,6 +2,7 @@
 use super::{Lanes, Node};
 use crate::{
     config::{KeyspaceConfig, NodeConfig},
+    durability::Durability,
     error::OpenError,
     keyspace::Keyspace,
     lane::{Beside, Lane},
@@ -27,6 +28,9 @@ use turnbuckle_store::{Beside as Rows, Engine, Options as StoreOptions, Store, S
 /// new keys on disk.
 const LEAST_PART: u64 = 64;
 
+/// If a keyspace syncs each write, the log makes room ahead of it: at most this number of bytes ([`LogOptions::ahead_bytes`]).
+const MAX_AHEAD_BYTES: u64 = 1 << 20;
+
 /// A node that is being built.
 pub struct NodeBuilder {
     shared: Arc<Shared>,
@@ -39,6 +43,8 @@ pub struct NodeBuilder {
     /// has no checkpoint or its records were set aside.
     from: Option<Position>,
     asides: Vec<Aside>,
+    /// Whether a lane syncs each write.
+    syncs_each_write: bool,
     /// The memory of the versions that were loaded, in bytes.
     loaded_bytes: u64,
 }
@@ -61,6 +67,7 @@ impl NodeBuilder {
             loaded_bytes: 0,
             from: None,
             asides: Vec::new(),
+            syncs_each_write: false,
         }
     }
 
@@ -78,6 +85,7 @@ impl NodeBuilder {
             ));
         }
         let servers = keyspace.servers();
+        self.syncs_each_write |= keyspace.durability() == Durability::Fsync && !servers.is_empty();
         let lanes = servers.iter().map(|&server| self.lane(&keyspace, server));
         keyspace.set_lanes(lanes.collect::<Result<_, OpenError>>()?);
         self.keyspaces.push(keyspace.clone());
@@ -165,8 +173,13 @@ impl NodeBuilder {
 
     /// Opens the log, replays what no checkpoint covers, begins a new incarnation of every stream, and starts the replicas.
     pub fn open(self, now: Now) -> Result<Arc<Node>, OpenError> {
+        let segment_bytes = self.shared.config.segment_bytes;
         let options = LogOptions {
-            segment_bytes: self.shared.config.segment_bytes,
+            segment_bytes,
+            ahead_bytes: match self.syncs_each_write {
+                true => MAX_AHEAD_BYTES.min(segment_bytes / 16),
+                false => 0,
+            },
             identity: self.shared.config.identity,
         };
         let mut left_out = match self.shared.config.planted.purges_what_is_left_out {

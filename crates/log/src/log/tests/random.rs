@@ -21,6 +21,7 @@ struct World {
     disk: SimulatedDisk,
     mount: Arc<dyn Disk>,
     log: Log,
+    options: Options,
     expected: Expected,
     random: u64,
     /// The position that a checkpoint would name.
@@ -37,20 +38,31 @@ fn check(holds: bool, what: impl FnOnce() -> String) -> Verdict {
 
 const TINY: Options = Options {
     segment_bytes: 700,
+    ahead_bytes: 0,
     identity: 42,
 };
+
+/// Some logs make room ahead: less than a sector, more than one, or all of a segment at once.
+fn options_of(seed: u64) -> Options {
+    Options {
+        ahead_bytes: [0, 50, 300, 1_000][(seed % 4) as usize],
+        ..TINY
+    }
+}
 
 impl World {
     fn new(seed: u64) -> World {
         let disk = SimulatedDisk::new();
         let mount = disk.mount();
-        let log = Log::open(mount.clone(), TINY, Position(0), |_, _| Ok(())).expect("an empty disk opens");
+        let options = options_of(seed);
+        let log = Log::open(mount.clone(), options, Position(0), |_, _| Ok(())).expect("an empty disk opens");
         let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let (expected, from) = (Expected::default(), Position(0));
         World {
             disk,
             mount,
             log,
+            options,
             expected,
             random,
             from,
@@ -211,7 +223,7 @@ impl World {
         if self.draw(4) == 0 {
             let (changes, seed) = (self.draw(4), self.draw(u64::MAX));
             self.disk.stop_after(changes, seed);
-            let _ = Log::open(self.disk.mount(), TINY, self.from, |_, _| Ok(()));
+            let _ = Log::open(self.disk.mount(), self.options, self.from, |_, _| Ok(()));
             self.disk.crash_process();
             if power {
                 self.disk.crash_power(seed);
@@ -223,7 +235,7 @@ impl World {
     fn reopen(&mut self, min: usize, max: usize) -> Verdict {
         let mut seen = Vec::new();
         self.mount = self.disk.mount();
-        self.log = Log::open(self.mount.clone(), TINY, self.from, |position, bytes| {
+        self.log = Log::open(self.mount.clone(), self.options, self.from, |position, bytes| {
             seen.push((position, bytes.to_vec()));
             Ok(())
         })
@@ -307,7 +319,7 @@ impl World {
         let (offset, bit) = (self.draw(len as u64) as usize, self.draw(8) as u32);
         self.disk.flip_bit(&name, offset, bit);
         let mut seen = Vec::new();
-        let opened = Log::open(self.disk.mount(), TINY, self.from, |position, bytes| {
+        let opened = Log::open(self.disk.mount(), self.options, self.from, |position, bytes| {
             seen.push((position, bytes.to_vec()));
             Ok(())
         });
