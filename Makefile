@@ -8,7 +8,7 @@
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
 # make image    a container image: target/turnbuckle-image.tar
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-before bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers bench-memory
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-before bench-causal bench-quorum bench-failover bench-regional bench-etcd bench-deletes bench-expiry bench-strangers bench-memory bench-beyond bench-checkpoint
 .PHONY: test-redis-py test-clients test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
@@ -102,6 +102,16 @@ bench-causal:
 bench-memory:
 	$(CARGO) build --release
 	python3 benches/memory.py --protocols eventual causalspartanx gentlerain cops --into docs/benchmarks.md
+
+# Needs Python, redis-server and redis-tools. Measures ten million small keys that do not fit into memory; takes ten minutes. Options: benches/beyond.py --keys 100000000
+bench-beyond:
+	$(CARGO) build --release
+	python3 benches/beyond.py --into docs/benchmarks.md
+
+# Needs Python. Measures how long operations take while checkpoints run; takes two minutes.
+bench-checkpoint:
+	$(CARGO) build --release
+	python3 benches/checkpoint.py --into docs/benchmarks.md
 
 # Needs Python; installs redis-py into a virtual environment under target/.
 test-redis-py:

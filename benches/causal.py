@@ -60,10 +60,10 @@ def free_ports(count):
 class Cluster:
     """Ends with the `with` block, whatever happens in it."""
 
-    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}, partitions=PARTITIONS, members={}):
-        """A keyspace's protocol has its name, unless `protocols` says something else: the protocol, and parameters in TOML. `members`: how many replicas a keyspace has at each site, if not one."""
+    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)", protocols={}, partitions=PARTITIONS, members={}, limits=""):
+        """A keyspace's protocol has its name, unless `protocols` says something else: the protocol, and parameters in TOML. `members`: how many replicas a keyspace has at each site, if not one. `limits`: in TOML."""
         self.binary, self.keyspaces, self.durability, self.protocols, self.partitions = binary, keyspaces, durability, protocols, partitions
-        self.members = members
+        self.members, self.limits = members, limits
         self.names = [f"{site}{number + 1}" for site in SITES for number in range(nodes_per_site)]
         self.processes = []
 
@@ -84,7 +84,7 @@ class Cluster:
         self.resp = dict(zip(self.names, ports[0::3]))
         self.admin = dict(zip(self.names, ports[1::3]))
         peer = dict(zip(self.names, ports[2::3]))
-        lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"']
+        lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"', f"[limits]\n{self.limits}"]
         lines += [f'[[site]]\nname = "{site}"' for site in SITES]
         for name in self.names:
             lines.append(f'[[node]]\nname = "{name}"\nsite = "{name[0]}"\nresp = "127.0.0.1:{self.resp[name]}"\n'

@@ -47,15 +47,22 @@ class Probe(multiprocessing.Process):
             due = begun + number / self.rate
             time.sleep(max(0, due - time.monotonic()))
             self.ask(client, number)
-            took.append((time.monotonic() - due) * 1e6)
+            took.append((due, (time.monotonic() - due) * 1e6))
             number += 1
         self.theirs.send(took)
 
     def end(self):
+        """When each operation was to be sent, and how long its answer took."""
         self.stop.set()
-        took = sorted(self.ours.recv())
+        took = self.ours.recv()
         self.join()
-        return [took[min(len(took) - 1, int(len(took) * part))] for part in (0.5, 0.99, 0.999)] + [took[-1]]
+        return took
+
+
+def quantiles(took):
+    """The median, p99, p99.9 and the greatest."""
+    took = sorted(took)
+    return [took[min(len(took) - 1, int(len(took) * part))] for part in (0.5, 0.99, 0.999)] + [took[-1]]
 
 
 def expiring(site, keyspace):
@@ -80,7 +87,7 @@ def phase(what, options, sites, keyspace, work):
     probe.start()
     probe.theirs.close()
     late = work()
-    latencies = probe.end()
+    latencies = quantiles([took for _, took in probe.end()])
     watch.stop.set()
     watch.join()
     cells = " | ".join(f"{latency / 1000:.2f}" for latency in latencies)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a million keys take in memory, and how long a node with them takes to start, for each kind of keyspace and beside Redis: `make bench-memory`.
 
-A million keys of 16 bytes with values of 128 bytes are written once, in pipelines of 500, to
+A million keys of 16 bytes with values of 128 bytes are written once, by 16 clients in pipelines of 100, to
 - redis-server, appendonly yes, appendfsync everysec;
 - site a of a three-site cluster on the same machine with one keyspace of four partitions, each site a process of its own.
 
@@ -9,6 +9,7 @@ The resident memory of a process (VmRSS) is read before the first write, and aft
 the three sites it has that of a, to which the client writes, and of b. Then the node of a is killed and started again, and then it is ended and started again: the time until it answers a GET. Prints a table in Markdown. `--into docs/benchmarks.md` also writes it there, with the commit and the date.
 """
 import argparse
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -21,7 +22,8 @@ from page import Place, version
 from redis import PROTOCOLS, ROOT, Redis, command, until_written
 
 VALUE = "v" * 128
-BATCH = 500
+BATCH = 100
+WRITERS = 16
 
 
 def resident(pid):
@@ -29,15 +31,30 @@ def resident(pid):
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
 
 
-def load(connection, keys):
-    answers = connection.makefile("rb", buffering=1 << 20)
-    for first in range(0, keys, BATCH):
-        batch = [command("SET", f"key:{number:012}", VALUE) for number in range(first, min(first + BATCH, keys))]
-        connection.sendall(b"".join(batch))
-        for _ in batch:
-            answer = answers.readline()
-            if answer[:1] != b"+":
-                raise SystemExit(f"a SET is answered with {answer!r}")
+def write(port, keyspace, keys, value):
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        answers = connection.makefile("rb", buffering=1 << 20)
+        if keyspace:
+            connection.sendall(command("SELECT", keyspace))
+            answers.readline()
+        for first in range(0, len(keys), BATCH):
+            batch = [command("SET", f"key:{number:012}", value) for number in keys[first:first + BATCH]]
+            connection.sendall(b"".join(batch))
+            for _ in batch:
+                answer = answers.readline()
+                if answer[:1] != b"+":
+                    raise SystemExit(f"a SET is answered with {answer!r}")
+
+
+def load(port, keyspace, keys, value=VALUE):
+    """Writes each key once. Each client is a process of its own: one of them would be slower than the server, where a write does not wait for one of another client."""
+    clients = [multiprocessing.Process(target=write, args=(port, keyspace, range(first, keys, WRITERS), value), daemon=True) for first in range(WRITERS)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    if any(client.exitcode for client in clients):
+        raise SystemExit("a client could not write its keys; its message is above")
 
 
 def at_rest(pids):
@@ -56,8 +73,7 @@ def of_redis(keys):
     try:
         pid = server.processes[0].pid
         before = resident(pid)
-        with server.connect() as connection:
-            load(connection, keys)
+        load(server.port, None, keys)
         return [at_rest([pid])[0] - before], []
     finally:
         server.stop()
@@ -70,14 +86,13 @@ def of_keyspace(options, protocol):
         with cluster.client("a1", protocol).socket as connection:
             until_written(connection, protocol)
         before = [resident(pid) for pid in pids]
-        with cluster.client("a1", protocol).socket as connection:
-            load(connection, options.keys)
+        load(cluster.resp["a1"], protocol, options.keys)
         grown = [after - old for after, old in zip(at_rest(pids), before)]
         return grown, [start(cluster, protocol, number) for number in (signal.SIGKILL, signal.SIGTERM)]
 
 
-def start(cluster, protocol, number):
-    """Ends the node of site a by a signal and starts it again. Returns after how many seconds it answers."""
+def start(cluster, protocol, number, size=len(VALUE)):
+    """Ends the node of site a by a signal and starts it again. Returns after how many seconds it answers with a value of this size."""
     cluster.end("a1", number)
     began = time.perf_counter()
     cluster.begin("a1")
@@ -87,7 +102,7 @@ def start(cluster, protocol, number):
             with socket.create_connection(("127.0.0.1", cluster.resp["a1"]), timeout=5) as connection:
                 connection.sendall(request)
                 answers = connection.makefile("rb")
-                if answers.readline() == b"+OK\r\n" and answers.readline() == b"$%d\r\n" % len(VALUE):
+                if answers.readline() == b"+OK\r\n" and answers.readline() == b"$%d\r\n" % size:
                     return time.perf_counter() - began
         except OSError:
             pass

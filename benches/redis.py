@@ -29,6 +29,7 @@ import tempfile
 import time
 import urllib.request
 
+from causal import free_ports
 from page import Place, version
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -47,12 +48,6 @@ TESTS = {
     "GET": (["GET", KEY], None),
     "HGET": (["HGET", HASH, "field:3"], "GET"),
 }
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def command(*arguments):
@@ -166,7 +161,7 @@ class Redis(Server):
 
     def __init__(self, fsync):
         self.directory = tempfile.mkdtemp(prefix="bench-redis-")
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         ports = ["--port", "0", "--tls-port", str(self.port), *self.tls] if self.tls else ["--port", str(self.port)]
         arguments = ["redis-server", *ports, "--dir", self.directory, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]
         self.processes = [subprocess.Popen(arguments, stdout=subprocess.DEVNULL)]
@@ -178,7 +173,8 @@ class Turnbuckle(Server):
 
     def __init__(self, name, binary, durability, tls=False, protocol="causalspartanx"):
         self.name, self.directory, self.processes = name, tempfile.mkdtemp(prefix="bench-redis-"), []
-        nodes = {node: [free_port() for _ in range(3)] for node in ("a1", "b1", "c1")}
+        ports = iter(free_ports(9))
+        nodes = {node: [next(ports) for _ in range(3)] for node in ("a1", "b1", "c1")}
         lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"']
         if tls:
             lines.append('[tls]\ncertificate = "tls/{node}.crt"\nkey = "tls/{node}.key"\nauthority = "tls/authority.crt"')
