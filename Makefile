@@ -108,7 +108,7 @@ bench-beyond:
 	$(CARGO) build --release
 	python3 benches/beyond.py --into docs/benchmarks.md
 
-# Needs Python. Measures how long operations take while checkpoints run; takes two minutes.
+# Needs Python. Measures how long operations take while checkpoints run; takes three minutes.
 bench-checkpoint:
 	$(CARGO) build --release
 	python3 benches/checkpoint.py --into docs/benchmarks.md

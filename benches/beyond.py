@@ -54,14 +54,14 @@ def main():
         print(f"  .. written, {rate:,.0f} a second", file=sys.stderr, flush=True)
         found = {(name, pipeline): ask(port, options, pipeline, *command)
                  for name, command in (("GET", ["GET", "key:__rand_int__"]), ("SET", ["SET", "key:__rand_int__", value])) for pipeline in (1, 16)}
-        most = at_rest(pids)[0] / (1 << 20)
+        in_the_end = at_rest(pids)[0] / (1 << 20)
         starts = [start(cluster, options.protocol, number, len(value)) for number in (signal.SIGKILL, signal.SIGTERM)]
     lines = [f"Turnbuckle, {version(options.binary)}, measured on {time.strftime('%Y-%m-%d')}; `{options.protocol}`, {options.keys:,} keys of 16 bytes, values of {options.bytes} bytes, "
              f"`memory_limit_mb = {options.limit}`; {options.requests:,} requests each; {os.cpu_count()} cores:", "",
              "| | op/s | p50 ms | p99 ms |", "|---|---:|---:|---:|", f"| written | {rate:,.0f} | | |"]
     for (name, pipeline), (each, p50, p99) in found.items():
         lines.append(f"| {name}{f' -P {pipeline}' if pipeline > 1 else ''} | {each:,.0f} | {p50:.2f} | {p99:.2f} |")
-    lines += ["", f"Site a had {resident:.0f} MiB resident and {disk:.0f} MiB on disk when all was written, and {most:.0f} MiB resident in the end. It answered {starts[0]:.1f} s after `kill -9`, and {starts[1]:.1f} s after a clean end."]
+    lines += ["", f"Site a had {resident:.0f} MiB resident and {disk:.0f} MiB on disk when all was written, and {in_the_end:.0f} MiB resident in the end. It answered {starts[0]:.1f} s after `kill -9`, and {starts[1]:.1f} s after a clean end."]
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if place:

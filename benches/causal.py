@@ -110,7 +110,7 @@ class Cluster:
         """Sends a signal to a node, and waits until it has ended."""
         process = self.processes[self.names.index(name)]
         process.send_signal(number)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
     def begin(self, name):
         """Starts a node again."""

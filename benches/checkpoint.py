@@ -2,8 +2,8 @@
 """How long operations take while checkpoints run: `make bench-checkpoint`.
 
 Three sites on this machine, a process for each node. At site a, --keys keys with values of 100 bytes are written again and again, in pipelines of 100, at a fixed rate. So the sites write a checkpoint whenever their logs have
-grown by `checkpoint_log_mb`. Meanwhile a probe asks site a for other keys, at a fixed rate: half of its operations are SET, half are GET. Each operation counts from the moment at which it was to be sent. It is
-one "while a checkpoint runs" if one of the three sites was writing a checkpoint then: they share the cores. Prints a table in Markdown. `--into docs/benchmarks.md` also writes it there, with the commit and the date.
+grown by `checkpoint_log_mb`. Meanwhile a probe asks site a for other keys, at a fixed rate: half of its operations are SET, half are GET. Each operation counts from the moment at which it was to be sent. It counts as one "while a
+checkpoint runs" if one of the three sites was writing a checkpoint when the sites were last asked before it, first asked after it, or at any time between: they share the cores. Prints a table in Markdown. `--into docs/benchmarks.md` also writes it there, with the commit and the date.
 """
 import argparse
 import bisect
@@ -18,7 +18,7 @@ from causal import Cluster
 from deletes import Client, command
 from expiry import Probe, quantiles
 from page import Place, version
-from redis import PROTOCOLS, ROOT
+from redis import PROTOCOLS, ROOT, until_written
 
 BATCH = 100
 # How often the sites are asked whether they write a checkpoint.
@@ -40,35 +40,45 @@ class Writer(multiprocessing.Process):
             self.written.value = number
 
 
+def look(cluster):
+    """Whether a site writes a checkpoint, and how many checkpoints all sites have written."""
+    pages = [cluster.get(name, "/metrics") for name in cluster.names]
+    running = any(re.search(r"^turnbuckle_checkpoint_running\S* [^0]", page, re.M) for page in pages)
+    return running, sum(float(count) for page in pages for count in re.findall(r"^turnbuckle_checkpoints_total\S* (\S+)", page, re.M))
+
+
 def measure(options, protocol):
-    limits = f"checkpoint_log_mb = {options.log}"
-    with Cluster(options.binary, [protocol], limits=limits) as cluster:
+    with Cluster(options.binary, [protocol], limits=f"checkpoint_log_mb = {options.log}") as cluster:
         port = cluster.resp["a1"]
-        writer, probe = Writer(port, protocol, options), Probe(port, protocol, options.probe)
+        with cluster.client("a1", protocol).socket as connection:
+            until_written(connection, protocol)
+        writer = Writer(port, protocol, options)
         writer.start()
         # All keys are there before anything counts.
-        while writer.written.value < options.keys:
+        while writer.written.value < options.keys and writer.is_alive():
             time.sleep(0.1)
+        probe = Probe(port, protocol, options.probe)
         probe.start()
         probe.theirs.close()
         began, at_first, looks = time.monotonic(), writer.written.value, []
         while time.monotonic() < began + options.seconds:
-            running = any(re.search(r"^turnbuckle_checkpoint_running\S* [^0]", cluster.get(name, "/metrics"), re.M) for name in cluster.names)
-            looks.append((time.monotonic(), running))
+            before, (running, count) = time.monotonic(), look(cluster)
+            # One that has begun and ended between two looks counts, too.
+            looks.append((before, time.monotonic(), running or bool(looks) and count > looks[-1][3], count))
             time.sleep(LOOK_EVERY)
         rate = (writer.written.value - at_first) / (time.monotonic() - began)
         took = probe.end()
+        if not writer.is_alive():
+            raise SystemExit(f"{protocol}: the writer has ended; its message is above")
         writer.terminate()
         writer.join()
-    times = [at for at, _ in looks]
     parts = {False: [], True: []}
+    begins, ends = [look[0] for look in looks], [look[1] for look in looks]
     for due, micros in took:
-        # What lies between two looks counts with the later one.
-        look = bisect.bisect_left(times, due)
-        if look < len(looks):
-            parts[looks[look][1]].append(micros)
-    count = sum(1 for (_, before), (_, after) in zip(looks, looks[1:]) if after and not before)
-    return rate, count, parts
+        first, last = bisect.bisect_left(ends, due) - 1, bisect.bisect_right(begins, due + micros / 1e6)
+        if 0 <= first and last < len(looks):
+            parts[any(running for _, _, running, _ in looks[first:last + 1])].append(micros)
+    return rate, looks[-1][3] - looks[0][3], parts
 
 
 def main():
@@ -96,7 +106,7 @@ def main():
             found = quantiles(parts[running])
             cells = " | ".join(f"{micros / 1000:.2f}" for micros in found)
             ratio = f"{found[2] / without[2]:.1f}" if running else ""
-            lines.append(f"| `{protocol}` | {rate:,.0f} | {f'yes, {count} times' if running else 'no'} | {len(parts[running]):,} | {cells} | {ratio} |")
+            lines.append(f"| `{protocol}` | {rate:,.0f} | {f'yes, {count:.0f} at all sites' if running else 'no'} | {len(parts[running]):,} | {cells} | {ratio} |")
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if place:

@@ -32,11 +32,12 @@ def resident(pid):
 
 
 def write(port, keyspace, keys, value):
-    with socket.create_connection(("127.0.0.1", port)) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         answers = connection.makefile("rb", buffering=1 << 20)
         if keyspace:
             connection.sendall(command("SELECT", keyspace))
-            answers.readline()
+            if answers.readline() != b"+OK\r\n":
+                raise SystemExit(f"{keyspace} is not there")
         for first in range(0, len(keys), BATCH):
             batch = [command("SET", f"key:{number:012}", value) for number in keys[first:first + BATCH]]
             connection.sendall(b"".join(batch))
@@ -97,7 +98,7 @@ def start(cluster, protocol, number, size=len(VALUE)):
     began = time.perf_counter()
     cluster.begin("a1")
     request = command("SELECT", protocol) + command("GET", f"key:{0:012}")
-    while time.perf_counter() - began < 60:
+    while time.perf_counter() - began < 600:
         try:
             with socket.create_connection(("127.0.0.1", cluster.resp["a1"]), timeout=5) as connection:
                 connection.sendall(request)
@@ -107,7 +108,7 @@ def start(cluster, protocol, number, size=len(VALUE)):
         except OSError:
             pass
         time.sleep(0.005)
-    raise SystemExit(f"{protocol}: the node does not answer within a minute")
+    raise SystemExit(f"{protocol}: the node does not answer within ten minutes")
 
 
 def main():

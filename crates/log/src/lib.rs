@@ -19,6 +19,8 @@
 //!   process (`kill -9`), but not of the machine.
 //! - [`Log::sync`] makes what was written survive a power loss. Appends and writes go on while the disk works.
 //!
+//! If each write is synced, the last segment has zeros behind its records ([`Options::ahead_bytes`]): a sync then need not write the file's length.
+//!
 //! [`Log::read`] reads written records, [`Log::purge`] removes those that are not needed any more.
 //!
 //! ```

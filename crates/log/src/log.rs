@@ -233,12 +233,7 @@ impl Log {
         }
         let end = offset + bytes.len() as u64;
         // What does not fit into this segment comes into the next one, so zeros never follow the records of a segment that is not the last.
-        let until = self.options.segment_bytes;
-        if let Err(error) = last.make_room(end, self.options.ahead_bytes, until) {
-            return Err(self.poison(format!(
-                "zeros behind the log's end could not be cut off: {error}"
-            )));
-        }
+        last.make_room(end, self.options.ahead_bytes, self.options.segment_bytes);
         Ok(Position(at.0 + bytes.len() as u64))
     }
 

@@ -7,6 +7,7 @@ pub(crate) enum Bug {
     DamageIsCutOffLikeATornEnd,
     FailedWriteIsForgotten,
     DirectoryIsNotSynced,
+    RoomBeyondTheSegment,
 }
 
 thread_local! {

@@ -293,7 +293,7 @@ struct Proof {
 const MAX_EFFORT_BYTES: u64 = 1 << 30;
 
 impl Proof {
-    /// Behind damage it is not known where records begin, so every byte is tried. That is slow and rare.
+    /// Behind damage it is not known where records begin, so every byte is tried. That is slow, and seldom needed for more than the zeros behind a log's end.
     fn is_in(&mut self, segment: &Segment) -> io::Result<bool> {
         let mut from = segment.start.max(self.end);
         let file_end = segment.file_end()?;

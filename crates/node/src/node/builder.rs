@@ -28,7 +28,7 @@ use turnbuckle_store::{Beside as Rows, Engine, Options as StoreOptions, Store, S
 /// new keys on disk.
 const LEAST_PART: u64 = 64;
 
-/// If a keyspace syncs each write, the log makes room ahead of it: at most this number of bytes ([`LogOptions::ahead_bytes`]).
+/// If a keyspace's durability is `fsync`, the log makes room ahead of it: at most this number of bytes ([`LogOptions::ahead_bytes`]).
 const MAX_AHEAD_BYTES: u64 = 1 << 20;
 
 /// A node that is being built.
@@ -43,8 +43,8 @@ pub struct NodeBuilder {
     /// has no checkpoint or its records were set aside.
     from: Option<Position>,
     asides: Vec<Aside>,
-    /// Whether a lane syncs each write.
-    syncs_each_write: bool,
+    /// Whether the durability of a lane's keyspace is `fsync`. (Some protocols also sync writes of other keyspaces.)
+    has_fsync: bool,
     /// The memory of the versions that were loaded, in bytes.
     loaded_bytes: u64,
 }
@@ -67,7 +67,7 @@ impl NodeBuilder {
             loaded_bytes: 0,
             from: None,
             asides: Vec::new(),
-            syncs_each_write: false,
+            has_fsync: false,
         }
     }
 
@@ -85,7 +85,7 @@ impl NodeBuilder {
             ));
         }
         let servers = keyspace.servers();
-        self.syncs_each_write |= keyspace.durability() == Durability::Fsync && !servers.is_empty();
+        self.has_fsync |= keyspace.durability() == Durability::Fsync && !servers.is_empty();
         let lanes = servers.iter().map(|&server| self.lane(&keyspace, server));
         keyspace.set_lanes(lanes.collect::<Result<_, OpenError>>()?);
         self.keyspaces.push(keyspace.clone());
@@ -176,7 +176,7 @@ impl NodeBuilder {
         let segment_bytes = self.shared.config.segment_bytes;
         let options = LogOptions {
             segment_bytes,
-            ahead_bytes: match self.syncs_each_write {
+            ahead_bytes: match self.has_fsync {
                 true => MAX_AHEAD_BYTES.min(segment_bytes / 16),
                 false => 0,
             },

@@ -42,10 +42,11 @@ const TINY: Options = Options {
     identity: 42,
 };
 
-/// Some logs make room ahead: less than a sector, more than one, or all of a segment at once.
-fn options_of(seed: u64) -> Options {
+/// Some lives of the log make room ahead: less than a sector, more than one, or all of a segment at once. And the segments of one life may be larger than those of another.
+fn options_of(draw: u64) -> Options {
     Options {
-        ahead_bytes: [0, 50, 300, 1_000][(seed % 4) as usize],
+        ahead_bytes: [0, 50, 300, 1_000][(draw % 4) as usize],
+        segment_bytes: [TINY.segment_bytes, 400][(draw / 4 % 2) as usize],
         ..TINY
     }
 }
@@ -234,6 +235,7 @@ impl World {
 
     fn reopen(&mut self, min: usize, max: usize) -> Verdict {
         let mut seen = Vec::new();
+        self.options = options_of(self.draw(8));
         self.mount = self.disk.mount();
         self.log = Log::open(self.mount.clone(), self.options, self.from, |position, bytes| {
             seen.push((position, bytes.to_vec()));
@@ -373,6 +375,7 @@ fn the_random_runs_find_each_planted_bug() {
         Bug::DamageIsCutOffLikeATornEnd,
         Bug::FailedWriteIsForgotten,
         Bug::DirectoryIsNotSynced,
+        Bug::RoomBeyondTheSegment,
     ] {
         let found = planted::with(bug, || (0..200).find_map(|seed| run(seed).err()));
         assert!(found.is_some(), "{bug:?} was not found");

@@ -2,7 +2,7 @@
 //!
 //! **Guarantee.** Causal consistency, as long as no wall clock goes back: a client sees its own writes, never sees less than before, and never sees a
 //! version without everything that the version depends on. What is written at a site is seen there at once. Reads of one key never block. A write
-//! waits until its server's clock shows more than the client has seen. A read of several keys waits until the whole site has everything that the
+//! waits until its server's clock shows what the client has seen. A read of several keys waits until the whole site has everything that the
 //! client has seen.
 //!
 //! **Source.** Du et al. 2014, as the dissertation has it: section 3.2.2 (stamps, GST), Algorithm 8.1 (GET), Algorithm 8.2 (PUT), section 5.5.5
@@ -51,7 +51,10 @@
 //!   4. At partition 3, where GST is 4 as well, it does not find z, on which x depends. Here `GST_c` raises GST before the write, so a client that is
 //!   shown x learns GST 8. With the write, GST is written into the log, if it is higher than what is there, so that a restart keeps it.
 //! - A version is visible with `ut <= GST`, as 8.1's code and C2 have it; the pseudocode prints `<`.
-//! - Several stamps of one microsecond are told apart by a counter, and a heartbeat takes one as well.
+//! - Several stamps of one microsecond are told apart by a counter, and a heartbeat takes one as well. A write does not wait if the clock shows the
+//!   microsecond of what the client has seen: the counter goes on behind that.
+//! - A session goes on when its write has a stamp, and not only when that is durable ([`turnbuckle_core::Session::may_hear_ahead`]). If the write is
+//!   lost with the machine, what follows it may survive it. It then never happened.
 //! - VV is raised by heartbeats alone ([`crate::stable`]).
 //! - **Waiting.** No wait is endless: after [`crate::stable::Intervals::patience`] the client is told by how much the clock, or the site, is behind.
 //! - **Moving.** A token carries `DT_c`. At the new site the first requests wait until GST has reached it.

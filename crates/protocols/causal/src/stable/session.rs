@@ -268,7 +268,7 @@ impl<R: Rules> Session for TimedSession<R> {
             return false;
         };
         let mut sites = past.entries().map(|(replica, _)| replica);
-        // If one number is used for all sites, it does not say of which site it is. But then every answer that has seen something also says what is stable.
+        // If one number is used for all sites, it does not say of which site it is. But then an answer that has seen something of another site also says what is stable.
         let is_own = R::SCALAR || sites.all(|replica| replica == ReplicaId::from(self.home));
         !self.moved && *stable == Vector::ZERO && is_own
     }
