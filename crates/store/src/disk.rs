@@ -1,7 +1,7 @@
 use crate::engine::check_name;
 use crate::{Engine, EngineError, Salvage, Snapshot, Table, TableWrite, is_damaged, salvage_table};
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -67,6 +67,9 @@ const MAX_MERGED_BYTES: u64 = 256 << 20;
 
 /// A table that rests keeps less than this in its buffer, in bytes.
 const MIN_FILE_BYTES: u64 = 2 << 20;
+
+/// What a table's folder may have beside the table's files after a merge, in bytes.
+const MAX_SPARE_BYTES: u64 = 1 << 20;
 
 /// How often, and each time how long, `reclaim` waits for a table's memory to be written.
 const FLUSH_LOOKS: u32 = 500;
@@ -279,13 +282,16 @@ impl Engine for FjallEngine {
         if rows.sealed_memtable_count() > 0 {
             return Ok(false);
         }
-        let before = rows.disk_space();
-        if before >= free_bytes.min(MAX_MERGED_BYTES) {
+        if rows.disk_space() >= free_bytes.min(MAX_MERGED_BYTES) {
             return Ok(true);
         }
-        rows.major_compact().map_err(failed)?;
-        // A snapshot keeps all rows that it shows.
-        Ok(rows.disk_space() < before)
+        if rows.tree.tombstone_count() > 0 {
+            rows.major_compact().map_err(failed)?;
+        }
+        // The files that were merged stay while a snapshot needs them, of whatever table. And fjall looks whether one does only when it writes the memory of some table: as a rule, the next call
+        // finds them gone.
+        let is_merged = rows.tree.tombstone_count() == 0;
+        Ok(is_merged && files_bytes(rows.path()) <= rows.disk_space() + MAX_SPARE_BYTES)
     }
 
     fn suspect(&self) -> Result<(), EngineError> {
@@ -293,6 +299,16 @@ impl Engine for FjallEngine {
             .raise()
             .map_err(|error| EngineError::failed("noted that it is damaged", error))
     }
+}
+
+/// The size of all files below a folder. What is removed meanwhile counts nothing.
+fn files_bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => files_bytes(&entry.path()),
+        found => found.map_or(0, |file| file.len()),
+    };
+    entries.map(bytes).sum()
 }
 
 struct FjallTable {
@@ -410,6 +426,14 @@ mod tests {
         });
     }
 
+    /// Bytes that do not compress.
+    fn noise(seed: u32) -> Bytes {
+        let noise = std::iter::successors(Some(seed), |x| {
+            Some(x.wrapping_mul(0x9E37_79B1).wrapping_add(7) ^ (x >> 7))
+        });
+        noise.take(1 << 10).map(|x| (x >> 11) as u8).collect()
+    }
+
     #[test]
     fn a_table_that_rests_writes_its_buffer_unless_it_is_small() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
@@ -435,6 +459,39 @@ mod tests {
         assert!(!has_buffer());
         let read = table.get(&1_234_u32.to_be_bytes()).expect("it can be read");
         assert_eq!(read, Some(value.clone()));
+    }
+
+    /// While a snapshot is in use, also one of another table, a merge frees nothing. Another one must follow.
+    #[test]
+    fn a_merge_that_frees_no_files_is_followed_by_another_one() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let engine = FjallEngine::open(folder.path(), FjallOptions::default()).expect("it opens");
+        let (table, other) = (engine.open_table("k.0.0"), engine.open_table("k.0.1"));
+        let (table, other) = (table.expect("it opens"), other.expect("it opens"));
+        let key = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
+        let remove = |range: std::ops::Range<u32>| {
+            let removed = range.map(|number| TableWrite::delete(key(number)));
+            table.apply(removed.collect()).expect("they are removed");
+        };
+        let puts = (0..2_000).map(|number| TableWrite::put(key(number), noise(number)));
+        table.apply(puts.collect()).expect("they are written");
+        let reclaim = || {
+            // So that there is something to write: then fjall looks which snapshots are still in use.
+            let put = TableWrite::put(key(1), noise(1));
+            other.apply(vec![put]).expect("it is written");
+            engine.reclaim("k.0.0", u64::MAX).expect("it is merged")
+        };
+        // fjall looks which files are needed before it merges, so the second call finds those gone that the first one has merged.
+        assert!(reclaim() || reclaim(), "there is nothing to free");
+        remove(0..1_000);
+        let snapshot = other.snapshot().expect("it is taken");
+        remove(1_000..2_000);
+        let says = [reclaim(), reclaim()];
+        assert_eq!(says, [false; 2], "the files that were merged are still there");
+        drop(snapshot);
+        assert!(reclaim() || reclaim());
+        let left = files_bytes(&folder.path().join("keyspaces"));
+        assert!(left < MAX_SPARE_BYTES, "{left} bytes are left");
     }
 
     /// The largest file below a folder.

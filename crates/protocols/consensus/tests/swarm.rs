@@ -165,7 +165,12 @@ fn every_planted_bug_is_found() {
         ("forgets_proposed", linearizable, Keys::Drawn, 1..=10),
         ("stamps_at_arrival", bounded, two, 1..=50),
         ("ignores_seen", Level::PerKeyCausal, two, 1..=50),
-        ("expires_by_own_clocks", Level::PartitionSequential, two, 70..=80),
+        (
+            "expires_by_own_clocks",
+            Level::PartitionSequential,
+            two,
+            205..=215,
+        ),
     ];
     let worlds = match asked.as_deref() {
         Some(bug) => vec![(bug, levels()[0], keys(), seeds())],
