@@ -103,7 +103,7 @@ bench-memory:
 	$(CARGO) build --release
 	python3 benches/memory.py --protocols eventual causalspartanx gentlerain cops --into docs/benchmarks.md
 
-# Needs Python, redis-server and redis-tools. Measures ten million small keys that do not fit into memory; takes ten minutes. Options: benches/beyond.py --keys 100000000
+# Needs Python, redis-server and redis-tools. Measures two million small keys that do not fit into memory; takes three minutes. More: benches/beyond.py --keys 100000000 --limit 512
 bench-beyond:
 	$(CARGO) build --release
 	python3 benches/beyond.py --into docs/benchmarks.md

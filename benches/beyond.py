@@ -31,9 +31,9 @@ def ask(port, options, pipeline, *command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--bytes", type=int, default=16, help="the size of a value")
-    parser.add_argument("--limit", type=int, default=512, help="memory_limit_mb of each node")
+    parser.add_argument("--limit", type=int, default=128, help="memory_limit_mb of each node")
     parser.add_argument("--requests", type=int, default=200_000, help="in each measurement of redis-benchmark")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="causalspartanx")
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
