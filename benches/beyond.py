@@ -18,7 +18,7 @@ from causal import Cluster
 from deletes import disk_mib
 from memory import at_rest, load, start
 from page import Place, version
-from redis import PROTOCOLS, ROOT, until_written
+from redis import PROTOCOLS, ROOT, put, until_written
 
 
 def ask(port, options, pipeline, *command):
@@ -62,10 +62,7 @@ def main():
     for (name, pipeline), (each, p50, p99) in found.items():
         lines.append(f"| {name}{f' -P {pipeline}' if pipeline > 1 else ''} | {each:,.0f} | {p50:.2f} | {p99:.2f} |")
     lines += ["", f"Site a had {resident:.0f} MiB resident and {disk:.0f} MiB on disk when all was written, and {in_the_end:.0f} MiB resident in the end. It answered {starts[0]:.1f} s after `kill -9`, and {starts[1]:.1f} s after a clean end."]
-    text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if place:
-        place.put(text)
+    put(lines, place)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from causal import Cluster
 from deletes import Client, command
 from expiry import Probe, quantiles
 from page import Place, version
-from redis import PROTOCOLS, ROOT, until_written
+from redis import PROTOCOLS, ROOT, put, until_written
 
 BATCH = 100
 # How often the sites are asked whether they write a checkpoint.
@@ -107,10 +107,7 @@ def main():
             cells = " | ".join(f"{micros / 1000:.2f}" for micros in found)
             ratio = f"{found[2] / without[2]:.1f}" if running else ""
             lines.append(f"| `{protocol}` | {rate:,.0f} | {f'yes, {count:.0f} at all sites' if running else 'no'} | {len(parts[running]):,} | {cells} | {ratio} |")
-    text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if place:
-        place.put(text)
+    put(lines, place)
 
 
 if __name__ == "__main__":

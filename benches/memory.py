@@ -19,7 +19,7 @@ import time
 
 from causal import Cluster
 from page import Place, version
-from redis import PROTOCOLS, ROOT, Redis, command, until_written
+from redis import PROTOCOLS, ROOT, Redis, command, put, until_written
 
 VALUE = "v" * 128
 BATCH = 100
@@ -131,10 +131,7 @@ def main():
         cells = [cell for site in sites for cell in (f"{site / options.keys:.0f}", f"{site / redis:.2f}")]
         cells += [""] * (4 - len(cells)) + [f"{seconds:.2f}" for seconds in starts]
         lines.append(f"| {' | '.join([name, *cells, *[''] * (6 - len(cells))])} |")
-    text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if place:
-        place.put(text)
+    put(lines, place)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import time
 
 from page import Place, version
-from redis import ROOT, Redis, Turnbuckle
+from redis import ROOT, Redis, Turnbuckle, put
 
 TESTS = ["SET", "GET"]
 
@@ -75,10 +75,7 @@ def main():
                 cells += [f"{statistics.median(rates):,.0f} ({min(rates):,.0f}-{max(rates):,.0f})" for rates in (plain, tls)]
                 cells.append(f"{statistics.median(tls) / statistics.median(plain):.2f}")
             lines.append(f"| {' | '.join(cells)} |")
-    text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if place:
-        place.put(text)
+    put(lines, place)
 
 
 if __name__ == "__main__":
