@@ -408,20 +408,21 @@ impl Content {
 
     /// The same, with the value in memory of its own: it keeps no larger buffer alive.
     #[must_use]
-    pub fn compact(mut self) -> Content {
-        let compact = |value: &mut Bytes| *value = Bytes::copy_from_slice(value);
-        match &mut self.0 {
-            Kept::Value(value) => compact(value),
-            Kept::Other(Other::Register { register, .. }) => {
-                register.value.as_mut().map(compact);
-                if let Some(resets) = &mut register.resets {
-                    **resets = resets.compact();
-                }
-            }
-            // A share always is.
-            Kept::Other(Other::Delete | Other::Share { .. }) => {}
+    pub fn compact(&self) -> Content {
+        if let Kept::Value(value) = &self.0 {
+            return Content(Kept::Value(Bytes::copy_from_slice(value)));
         }
-        self
+        let mut compact = self.clone();
+        // A share always is.
+        if let Kept::Other(Other::Register { register, .. }) = &mut compact.0 {
+            if let Some(value) = &mut register.value {
+                *value = Bytes::copy_from_slice(value);
+            }
+            if let Some(resets) = &mut register.resets {
+                **resets = resets.compact();
+            }
+        }
+        compact
     }
 
     /// The bytes of the value that is stored. 0 also if there is none.
@@ -505,7 +506,7 @@ mod tests {
             (Some(&VALUE), Some(Micros(7)))
         );
         assert!(!content.is_delete());
-        assert_eq!(content.clone().compact(), content);
+        assert_eq!(content.compact(), content);
         assert_eq!(content.expired_at(before), None);
         assert_eq!(
             content.expired_at(Hlc::from_wall(Micros(7))),

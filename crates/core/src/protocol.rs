@@ -677,7 +677,7 @@ impl<P: Protocol> Context<'_, P> {
             true => Base::of(self.store.chain(key.as_ref()), version.id),
             false => None,
         };
-        let placed = self.store.put(&key, version.clone());
+        let placed = self.store.put(&key, &version);
         if placed.is_wanted() {
             let is_same = |arrived: &mut Arrived| arrived.id == version.id;
             let arrived = self.parts.arrived.take_if(is_same);

@@ -686,7 +686,7 @@ pub trait Versions<M>: Send {
 
     /// Adds a version to the key's chain. It is not wanted, and changes nothing, if it was there already or, in a store without history, if a newer one
     /// is there.
-    fn put(&mut self, key: &Key, version: Version<M>) -> Placed;
+    fn put(&mut self, key: &Key, version: &Version<M>) -> Placed;
 
     /// Drops what is older than the chain's newest covered version, if the chain has several versions. Another version of the key is put next.
     fn make_room(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);

@@ -92,7 +92,7 @@ fn memory_and_operations(options: Options) {
     timed("put, new keys (with making the value)", KEYS, || {
         for (n, key) in keys.iter().enumerate() {
             let start = Instant::now();
-            store.put(key, version(n as u64));
+            store.put(key, &version(n as u64));
             longest = longest.max(start.elapsed());
         }
     });
@@ -125,13 +125,13 @@ fn memory_and_operations(options: Options) {
     });
     timed("put, dirty keys in random order", KEYS, || {
         for n in 0..KEYS {
-            store.put(&keys[shuffled(n) as usize], version_of(n));
+            store.put(&keys[shuffled(n) as usize], &version_of(n));
         }
     });
     take_all(&mut store, None);
     timed("put, clean keys in random order", KEYS, || {
         for n in 0..KEYS {
-            store.put(&keys[shuffled(n) as usize], version(2 * KEYS + n));
+            store.put(&keys[shuffled(n) as usize], &version(2 * KEYS + n));
         }
     });
 }
@@ -166,7 +166,7 @@ fn fill(folder: &std::path::Path, options: Options) {
     let (engine, table) = open_engine(folder);
     let (mut store, _) = Store::<()>::open(Arc::clone(&table), options).expect("the disk works");
     (0..KEYS).for_each(|n| {
-        store.put(&key(n), version(n));
+        store.put(&key(n), &version(n));
     });
     let mut longest = Duration::ZERO;
     timed("checkpoint of all keys into fjall", KEYS, || {

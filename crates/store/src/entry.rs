@@ -268,6 +268,20 @@ pub(crate) fn insert_and_count<M: Meta>(chain: &mut Chain<M>, version: Version<M
     Some(cost + list + version_cost_bytes(chain.newest()) - before)
 }
 
+/// Drops older versions ([`Chain::make_room`]), and returns what those behind the newest one cost before and afterwards. The newest one stays as it is.
+pub(crate) fn make_room_and_count<M: Meta>(
+    chain: &mut Chain<M>,
+    covered: &dyn Fn(&Version<M>) -> bool,
+) -> (u64, u64) {
+    let cost = |chain: &Chain<M>| {
+        let older: u64 = chain.iter().skip(1).map(version_cost_bytes).sum();
+        older + older_cost_bytes::<M>(chain.len() - 1)
+    };
+    let before_bytes = cost(chain);
+    chain.make_room(covered);
+    (before_bytes, cost(chain))
+}
+
 /// Removes a version, and returns by how many bytes the chain's cost shrinks and grows. `None`, and nothing changes, if it is not there or is the only one.
 pub(crate) fn remove_and_count<M: Meta>(chain: &mut Chain<M>, rank: Rank) -> Option<(u64, u64)> {
     let second = chain.iter().nth(1).map_or(0, version_cost_bytes);

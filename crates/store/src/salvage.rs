@@ -294,7 +294,7 @@ mod tests {
             let content = (number % 10 != 0).then(|| Bytes::from("value")).into();
             store.put(
                 &key(number),
-                Version {
+                &Version {
                     id,
                     content,
                     meta: (),

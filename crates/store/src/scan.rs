@@ -172,7 +172,7 @@ mod tests {
         let content = value.into();
         store.put(
             key,
-            Version {
+            &Version {
                 id,
                 content,
                 meta: (),

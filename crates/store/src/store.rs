@@ -2,7 +2,7 @@ use crate::census::{Census, Kind};
 use crate::checkpoint::Checkpoint;
 use crate::dirty::DirtySet;
 use crate::entries::Entries;
-use crate::entry::{Entry, insert_and_count, remove_and_count};
+use crate::entry::{Entry, insert_and_count, make_room_and_count, remove_and_count};
 use crate::place::{Area, row_key};
 use crate::row::{Row, take_row};
 use crate::salvage::Pages;
@@ -339,7 +339,7 @@ impl<M: Meta> Store<M> {
         if is_first && !self.chain(key.as_ref()).is_some_and(is_here) {
             self.forget(key.as_ref(), |_| true);
         }
-        self.put(key, version);
+        self.put(key, &version);
     }
 
     /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there. Replays remove versions one by one, and a chain
@@ -517,7 +517,7 @@ impl<M: Meta> Versions<M> for Store<M> {
     ///
     /// # Panics
     /// If the key is not resident: whether the version is new could not be known.
-    fn put(&mut self, key: &Key, version: Version<M>) -> Placed {
+    fn put(&mut self, key: &Key, version: &Version<M>) -> Placed {
         let index = match self.find(key.as_ref()) {
             Some(index) => index,
             None => {
@@ -526,8 +526,9 @@ impl<M: Meta> Versions<M> for Store<M> {
             }
         };
         let version = Version {
+            id: version.id,
             content: version.content.compact(),
-            ..version
+            meta: version.meta.clone(),
         };
         let history = self.options.history;
         let entry = &mut self.entries[index];
@@ -570,14 +571,13 @@ impl<M: Meta> Versions<M> for Store<M> {
         let Some(index) = self.find(key) else {
             return;
         };
-        let chain = self.entries[index].chain();
-        if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN)) {
-            self.change(index, |entry| {
-                if let Some(chain) = entry.chain_mut() {
-                    chain.make_room(covered);
-                }
-            });
-        }
+        let entry = &mut self.entries[index];
+        let was = entry.kind();
+        let Some(chain) = entry.chain_mut().filter(|chain| chain.has_doubled(LONG_CHAIN)) else {
+            return;
+        };
+        let (before_bytes, after_bytes) = make_room_and_count(chain, covered);
+        self.account(index, was, before_bytes, after_bytes);
     }
 
     fn live_keys(&self) -> u64 {

@@ -390,12 +390,12 @@ mod tests {
         let (mut store, _) = Store::open(table, options).expect("memory works");
         let (kept, deleted) = (Key::from("kept"), Key::from("deleted"));
         for key in [&kept, &deleted] {
-            store.put(key, expiring(DAY, 30 * DAY));
+            store.put(key, &expiring(DAY, 30 * DAY));
         }
         collect(&mut store, Hlc::from_wall(Micros(DAY)));
         store.put(
             &deleted,
-            version(Hlc::from_wall(Micros(DAY + 60_000_000)).0, None),
+            &version(Hlc::from_wall(Micros(DAY + 60_000_000)).0, None),
         );
         collect(&mut store, Hlc::from_wall(Micros(DAY + 1)));
         assert_eq!(lines(&store), 3, "two of values, and one of a delete");
@@ -453,7 +453,7 @@ mod tests {
             );
             let (content, _) = new.and_then(|new| new.stamped(id)).expect("it is written");
             let meta = ();
-            assert!(store.put(key, Version { id, content, meta }).is_wanted());
+            assert!(store.put(key, &Version { id, content, meta }).is_wanted());
         };
         let counts = |store: &Store<()>| (store.live_keys(), store.expiring_keys(), store.deleted_keys());
         for at in [10, 11] {
@@ -509,7 +509,7 @@ mod tests {
         };
         let (mut store, _) = Store::open(Arc::clone(&table), options).expect("memory works");
         let key = Key::from("key");
-        store.put(&key, version(10, None));
+        store.put(&key, &version(10, None));
         store.begin_checkpoint(Bytes::from_static(b"1"));
         while let Some(chunk) = store.next_chunk(1, |_| true) {
             chunk.write(&*table).expect("memory works");
@@ -520,7 +520,7 @@ mod tests {
         // An older version arrives late. It is in the log behind the checkpoint. After that, no older version can come
         // any more.
         let late = version(5, Some("deleted long ago"));
-        store.put(&key, late.clone());
+        store.put(&key, &late);
         let page = TombstonePage::read(&*table, Hlc(11), None, 10).expect("memory works");
         let collected = store.collect_tombstones(&page, Hlc::ZERO);
         assert_eq!((collected.tombstones, collected.expired), (1, 0));
@@ -533,7 +533,7 @@ mod tests {
         let table = engine.open_table("t").expect("memory works");
         let (mut store, meta) = Store::open(table, options).expect("memory works");
         assert_eq!(meta.as_deref(), Some(&b"1"[..]));
-        store.put(&key, late);
+        store.put(&key, &late);
         assert_eq!(store.live_keys(), 0, "a deleted key is back");
     }
 
@@ -559,9 +559,9 @@ mod tests {
             };
             let (mut store, _) = Store::open(Arc::clone(&table), options).expect("memory works");
             let key = Key::from("key");
-            assert_eq!(store.put(&key, share(30, 1)), Placed::First);
-            assert_eq!(store.put(&key, share(40, 0)), Placed::Added);
-            assert_eq!(store.put(&key, share(40, 0)), Placed::Unwanted);
+            assert_eq!(store.put(&key, &share(30, 1)), Placed::First);
+            assert_eq!(store.put(&key, &share(40, 0)), Placed::Added);
+            assert_eq!(store.put(&key, &share(40, 0)), Placed::Unwanted);
             store.begin_checkpoint(Bytes::from_static(b"1"));
             while let Some(chunk) = store.next_chunk(1, |_| true) {
                 chunk.write(&*table).expect("memory works");
@@ -570,7 +570,7 @@ mod tests {
             drop(store.finish_checkpoint());
             store.forget(key.as_ref(), |_| true);
             let new = share(80, 0);
-            assert_eq!(store.put(&key, new.clone()), Placed::First);
+            assert_eq!(store.put(&key, &new), Placed::First);
             drop(store);
 
             let (mut store, _) = Store::open(table, options).expect("memory works");
@@ -582,7 +582,7 @@ mod tests {
             store.replay(&key, new.clone(), true);
             assert_eq!(ids(&store), [80], "history: {history}");
             // A row that is from later has this version and others.
-            store.put(&key, share(70, 1));
+            store.put(&key, &share(70, 1));
             store.replay(&key, new, true);
             assert_eq!(ids(&store), [80, 70], "history: {history}");
         }

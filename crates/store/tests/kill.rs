@@ -43,7 +43,7 @@ fn write_for_ever(folder: &Path) {
             let content = Bytes::from(vec![round as u8; 100 + n as usize]).into();
             store.put(
                 &key(n),
-                Version {
+                &Version {
                     id,
                     content,
                     meta: (),

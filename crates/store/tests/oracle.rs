@@ -266,7 +266,7 @@ impl<M: Kind> World<M> {
             .model
             .get(&key)
             .and_then(|chain| chain.last_key_value().map(|(rank, _)| *rank));
-        let added = self.store.put(&key, version.clone()).is_wanted();
+        let added = self.store.put(&key, &version).is_wanted();
         if M::SIBLINGS {
             let chain = self.model.get(&key);
             let is_replaced = chain.is_some_and(|chain| chain.keys().any(|held| M::of(held.id).replaces(id)));
@@ -443,7 +443,7 @@ impl<M: Kind> World<M> {
             match logged {
                 Logged::Put(key, version) => {
                     self.store.load(key).expect("the disk works");
-                    self.store.put(key, version.clone());
+                    self.store.put(key, version);
                 }
                 Logged::Remove(key, rank) => {
                     self.store.load(key).expect("the disk works");

@@ -86,11 +86,7 @@ fn memory_is_counted_for_chains_with_shares() {
                     wrapped += usize::from(
                         over_shares && is_new && chain.values().any(|content| content.share().is_some()),
                     );
-                    assert_eq!(
-                        store.put(&key, version.clone()).is_wanted(),
-                        is_new,
-                        "seed {seed}"
-                    );
+                    assert_eq!(store.put(&key, &version).is_wanted(), is_new, "seed {seed}");
                     chain.entry(rank).or_insert(version.content);
                 }
             }

@@ -217,11 +217,11 @@ impl<P: Protocol> Keyspace<P> {
 
     /// Whether `request` would ask another partition of the site on a node that does not have this keyspace.
     fn asks_in_vain(&self, request: &P::Request, at: ServerId) -> bool {
-        let mut in_vain = false;
-        if !self.is_lacked() {
-            return false;
-        }
+        let (mut in_vain, mut is_lacked) = (false, None);
         P::keys_elsewhere(request, &mut |key| {
+            if !*is_lacked.get_or_insert_with(|| self.is_lacked()) {
+                return;
+            }
             let partition = self.topology().partition_of_slot(key.slot());
             let server = ServerId { partition, ..at };
             in_vain |= self.shared().lacks(self.node_of(server), self.tag());

@@ -17,7 +17,8 @@ impl Versions<()> for Chains {
         self.0.get(key)
     }
 
-    fn put(&mut self, key: &Key, version: Version<()>) -> Placed {
+    fn put(&mut self, key: &Key, version: &Version<()>) -> Placed {
+        let version = version.clone();
         match self.0.get_mut(key.as_ref()) {
             Some(chain) => match chain.insert(version) {
                 true => Placed::Added,

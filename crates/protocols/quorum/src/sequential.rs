@@ -178,7 +178,7 @@ impl Order {
             && (place > 0 || kept.is_complete || self.guesses_the_past)
         {
             // The buffer that it came in is not kept.
-            let (id, content, meta) = (version.id, version.content.clone().compact(), ());
+            let (id, content, meta) = (version.id, version.content.compact(), ());
             kept.insert(place, Version { id, content, meta });
         }
         kept.drop_before(self.horizon);

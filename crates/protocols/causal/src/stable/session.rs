@@ -60,9 +60,10 @@ impl<R> TimedSession<R> {
         R: Rules,
     {
         let at_home = self.at_home(&keys[0]);
-        let is_away = |key: &Key| !cx.reach.is_reached(self.at_home(key));
+        let is_away = |server| !cx.reach.is_reached(server);
         let may_go = eventual || (!R::SCALAR && !self.refused_elsewhere);
-        if may_go && (keys.iter().any(is_away) || (self.moved && self.lacks_a_node(cx))) {
+        let mut others = keys[1..].iter().map(|key| self.at_home(key));
+        if may_go && (is_away(at_home) || others.any(is_away) || (self.moved && self.lacks_a_node(cx))) {
             return cx.reach.nearest_elsewhere(at_home.partition).unwrap_or(at_home);
         }
         at_home
