@@ -65,7 +65,7 @@ bench-redis:
 	python3 benches/redis.py --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
 	python3 benches/tls.py --into docs/tls.md
 
-# Needs Python, redis-server and redis-tools. Builds the commit BEFORE, in target/before, and measures GET and SET beside it; takes six minutes, and as long as a release build.
+# Needs Python, redis-server and redis-tools. Builds the commit BEFORE, in target/before, and measures GET and SET beside it; takes six minutes, and as long as two release builds. RUN=2 and RUN=3 write the tables of further runs.
 BEFORE ?= 12b56444
 bench-before:
 	$(CARGO) build --release
@@ -73,7 +73,7 @@ bench-before:
 	git -C target/before fetch -q origin
 	git -C target/before checkout -q $(BEFORE)
 	cd target/before && $(CARGO) build --release
-	python3 benches/redis.py --rounds 9 --tests SET GET --before target/before/target/release/turnbuckle --into docs/benchmarks.md
+	python3 benches/redis.py --rounds 9 --tests SET GET --before target/before/target/release/turnbuckle $(if $(RUN),--run $(RUN)) --into docs/benchmarks.md
 
 # Needs Python. Measures how demanding clients affect another client's latency and the node's memory; takes two minutes.
 bench-strangers:
@@ -98,10 +98,10 @@ bench-causal:
 	python3 benches/causal.py --only visibility --rounds 3 --seconds 3 --into docs/benchmarks.md
 	python3 benches/causal.py --only rotx --rounds 2 --into docs/benchmarks.md
 
-# Needs Python, redis-server and redis-tools. Measures the memory of a million keys, and the time to start; takes three minutes. Other protocols: benches/memory.py --protocols quorum nukv ..; those in which each write waits for other sites take long.
+# Needs Python, redis-server and redis-tools. Measures the memory of a million keys, and the time to start, for each kind of keyspace; takes ten minutes. Some of them: benches/memory.py --protocols eventual causalspartanx
 bench-memory:
 	$(CARGO) build --release
-	python3 benches/memory.py --protocols eventual causalspartanx gentlerain cops --into docs/benchmarks.md
+	python3 benches/memory.py --into docs/benchmarks.md
 
 # Needs Python, redis-server and redis-tools. Measures two million small keys that do not fit into memory; takes three minutes. More: benches/beyond.py --keys 100000000 --limit 512
 bench-beyond:

@@ -225,6 +225,7 @@ def main():
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     parser.add_argument("--before", metavar="BINARY", help="another build, measured in the same run")
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, metavar="PROTOCOL", help=f"of {', '.join(PROTOCOLS)}; default: causalspartanx alone")
+    parser.add_argument("--run", metavar="NUMBER", help="of several runs with the same options: the page has a table for each")
     parser.add_argument("--into", type=pathlib.Path, help="the page that has the table of this command line")
     options = parser.parse_args()
 
@@ -273,7 +274,7 @@ def main():
 
     names = [server.name for server in servers[1:]]
     before = f"before: {version(options.before)}; " if options.before else ""
-    lines = [f"Turnbuckle, {version(options.binary)}, {before}measured on {time.strftime('%Y-%m-%d')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", ""]
+    lines = [f"Turnbuckle, {version(options.binary)}, {before}measured on {time.strftime('%Y-%m-%d, %H:%M')}, `{options.durability}`; Redis `appendfsync {options.redis_fsync}`; {options.rounds} rounds of {options.requests:,} requests, medians (least-greatest), {os.cpu_count()} cores:", ""]
     if options.protocols:
         lines += ["| | keyspace | op/s | to Redis | CPU, to Redis |", "|---|---|---:|---:|---:|"]
         for pipeline in options.pipelines:
