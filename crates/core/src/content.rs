@@ -324,6 +324,14 @@ impl Content {
         }
     }
 
+    /// The same, without a copy of the bytes.
+    pub fn into_stored(self) -> Option<Bytes> {
+        match self.0 {
+            Kept::Value(value) => Some(value),
+            Kept::Other(_) => self.stored().cloned(),
+        }
+    }
+
     /// When the value expires, in microseconds since 1970. `None`: never, or there is no value.
     #[inline]
     pub fn until(&self) -> Option<Micros> {

@@ -109,27 +109,30 @@ impl<M: Meta> Decoded<M> {
 }
 
 /// Encodes an entry into the memory of `arena`, with all that it says.
-pub(crate) fn encode_entry<M: Meta>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
+pub(crate) fn encode_entry<M: Meta>(key: Key, version: Version<M>, arena: &mut BytesMut) -> Bytes {
     encode_and_count(key, version, None, arena, &mut Written::default())
 }
 
 /// Encodes an entry into the memory of `arena`, and counts it. If there is a base, a share may become a difference to it.
 pub(crate) fn encode_and_count<M: Meta>(
-    key: &Key,
-    version: &Version<M>,
+    key: Key,
+    version: Version<M>,
     base: Option<&Base>,
     arena: &mut BytesMut,
     counted: &mut Written,
 ) -> Bytes {
     version.meta.encode(arena);
-    let meta = arena.split().freeze();
+    // What is split off has a counter, also if it is empty.
+    let meta = match arena.is_empty() {
+        true => Bytes::new(),
+        false => arena.split().freeze(),
+    };
     counted.versions += 1;
     counted.metadata_bytes += meta.len() as u64;
     let frame = EntryFrame {
-        key: key.0.clone(),
+        key: key.0,
         at: version.id.at.0,
         replica: u32::from(version.id.replica.0),
-        value: version.content.stored().cloned(),
         meta,
         until: version.content.until().map(|until| until.0),
         base: version
@@ -141,6 +144,7 @@ pub(crate) fn encode_and_count<M: Meta>(
             Some(base) => SharesRecord::since(&version.content, version.id, base),
             None => SharesRecord::of(&version.content, version.id),
         },
+        value: version.content.into_stored(),
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()

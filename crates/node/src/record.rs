@@ -109,12 +109,13 @@ impl WriteRecord {
     }
 
     /// What the stream is sent of it.
-    pub fn stream_entry(&self, number: u64) -> Entry {
-        let bytes = self.entry.clone().unwrap_or_default();
+    pub fn stream_entry(self, number: u64) -> Entry {
+        let (to, left_out) = (self.to(), self.left_out() as usize);
+        let bytes = self.entry.unwrap_or_default();
         Entry {
             number,
-            to: self.to(),
-            weight: bytes.len() + self.left_out() as usize,
+            to,
+            weight: bytes.len() + left_out,
             bytes,
         }
     }
@@ -224,8 +225,8 @@ impl Record {
     }
 
     /// The record's stream entries, with their numbers.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let streamed = self.writes.iter().filter(|write| !write.to().is_empty());
+    pub fn into_entries(self) -> impl Iterator<Item = Entry> {
+        let streamed = self.writes.into_iter().filter(|write| !write.to().is_empty());
         let numbered = streamed.zip(self.first_position..);
         numbered.map(|(write, number)| write.stream_entry(number))
     }
@@ -245,7 +246,7 @@ impl WriteRecord {
     /// A write as it is logged. A version is encoded into `arena`, many of them into one piece of memory, and is counted in `counted`. If a
     /// version came encoded from a peer, neither happens. A share is written as a difference to its base only if the base was stamped after `life`, when this life of the replica began.
     pub fn new<M: Meta>(
-        write: &Write<M>,
+        write: Write<M>,
         life: Hlc,
         arena: &mut BytesMut,
         counted: &mut Written,
@@ -261,27 +262,29 @@ impl WriteRecord {
                 is_first,
                 base,
             } => {
-                let base = base.as_ref().filter(|base| base.at > life);
-                record.entry = encoded
-                    .clone()
-                    .or_else(|| Some(encode_and_count(key, version, base, arena, counted)));
-                let [_, share_bytes] = version.content.heap_bytes();
-                let entry_bytes = record.entry.as_ref().map_or(0, Bytes::len);
-                if version.content.is_share() && share_bytes > entry_bytes {
+                let base = base.filter(|base| base.at > life);
+                let share_bytes = match version.content.is_share() {
+                    true => version.content.heap_bytes()[1],
+                    false => 0,
+                };
+                let entry =
+                    encoded.unwrap_or_else(|| encode_and_count(key, version, base.as_ref(), arena, counted));
+                if share_bytes > entry.len() {
                     record.share_bytes = share_bytes as u64;
                 }
+                record.entry = Some(entry);
                 record.floor = floor.0;
-                record.is_first = *is_first;
-                record.set_to(*to);
+                record.is_first = is_first;
+                record.set_to(to);
             }
             Write::Hint { key, version, to } => {
                 record.entry = Some(encode_entry(key, version, arena));
                 record.is_hint = true;
-                record.set_to(*to);
+                record.set_to(to);
             }
             Write::Drop { key, rank } => {
                 record.drop = Some(Box::new(DropRecord {
-                    key: key.0.clone(),
+                    key: key.0,
                     at: rank.id.at.0,
                     replica: rank.id.replica.0.into(),
                     base: rank.other_base().map(VersionIdRecord::from),
@@ -289,16 +292,15 @@ impl WriteRecord {
             }
             Write::Named { name, bytes } => match bytes {
                 Some(bytes) => {
-                    record.named = Some(Box::new(NamedRecord::new(name.to_string(), bytes.clone())));
+                    record.named = Some(Box::new(NamedRecord::new(name.into_owned(), bytes)));
                 }
-                None => record.drop_named = Some(name.to_string()),
+                None => record.drop_named = Some(name.into_owned()),
             },
             Write::Append { index, entry } => {
-                let (index, entry) = (*index, entry.clone());
                 record.append = Some(Box::new(AppendRecord { index, entry }));
             }
-            Write::Truncate(from) => record.truncate = Some(*from),
-            Write::Purge(until) => record.purge = Some(*until),
+            Write::Truncate(from) => record.truncate = Some(from),
+            Write::Purge(until) => record.purge = Some(until),
             Write::Bound(bound) => record.bound = Some(bound.0),
         }
         record
@@ -403,7 +405,7 @@ mod tests {
                 key: Key::from("k"),
                 rank,
             };
-            let record = WriteRecord::new(&write, Hlc::ZERO, &mut BytesMut::new(), &mut Written::default());
+            let record = WriteRecord::new(write, Hlc::ZERO, &mut BytesMut::new(), &mut Written::default());
             let record = WriteRecord::decode(Bytes::from(record.encode_to_vec())).expect("it was encoded");
             match record.replay::<()>(&topology) {
                 Ok(Replayed::Drop { key, rank: replayed }) => {
@@ -429,7 +431,7 @@ mod tests {
         let key = Key::from("n");
         let mut arena = BytesMut::new();
         let write = Write::Put {
-            encoded: Some(encode_entry(&key, &version, &mut arena)),
+            encoded: Some(encode_entry(key.clone(), version.clone(), &mut arena)),
             version: version.clone().with_floor(Hlc(41)),
             key,
             to: ReplicaSet::default(),
@@ -437,7 +439,7 @@ mod tests {
             is_first: false,
             base: None,
         };
-        let record = WriteRecord::new(&write, Hlc::ZERO, &mut arena, &mut Written::default());
+        let record = WriteRecord::new(write, Hlc::ZERO, &mut arena, &mut Written::default());
         let record = WriteRecord::decode(Bytes::from(record.encode_to_vec())).expect("it was encoded");
         let Ok(Replayed::Put { decoded, floor, .. }) = record.replay::<()>(&topology) else {
             panic!("another write");

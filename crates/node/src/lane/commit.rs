@@ -4,24 +4,23 @@ use crate::{durability::Durability, shared::SyncWish};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Batch, Now, Protocol, ReplicaId};
 use turnbuckle_log::Position;
-use turnbuckle_replication::{EarlierIncarnations, StreamBody, StreamPosition};
+use turnbuckle_replication::{EarlierIncarnations, Entry, StreamBody, StreamPosition};
 
 impl<P: Protocol> Lane<P> {
     /// Appends what is staged to the log, as one record.
     pub fn append(&mut self) {
-        let batch = self.replica.take_batch();
+        let mut batch = self.replica.take_batch();
         let received = self.incoming.take_moved();
         let givers = self.take_givers();
         if batch.is_none() && received.is_empty() && givers.is_empty() {
             return;
         }
         let from = self.env.shared().log().end();
-        let Recorded {
-            record,
-            entries,
-            bound,
-        } = self.record(batch.as_ref().map_or(&[], |batch| &batch.writes), &received);
+        let mut nothing = Vec::new();
+        let writes = batch.as_mut().map_or(&mut nothing, |batch| &mut batch.writes);
+        let Recorded { record, bound } = self.record(writes.drain(..), &received);
         let end = self.records.append(self.env.shared().log(), &record);
+        let entries: Vec<Entry> = record.into_entries().collect();
         if let Some(first) = entries.first() {
             self.outgoing.note_position(first.number, from);
         }

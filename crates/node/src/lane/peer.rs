@@ -161,8 +161,9 @@ impl<P: Protocol> Lane<P> {
         let mine = self.empty_record().lane();
         let records = chunk.records.into_iter();
         let records = records.filter_map(|(_, bytes)| Record::parse(bytes).ok());
-        let records: Vec<Record> = records.filter(|record| record.lane() == mine).collect();
-        let entries = records.iter().flat_map(Record::entries);
+        let entries = records
+            .filter(|record| record.lane() == mine)
+            .flat_map(Record::into_entries);
         let entries: Vec<_> = entries.filter(|entry| entry.number > after).collect();
         let step = self.outgoing.step_from_log(replica, &entries, chunk.next);
         Some(match step {

@@ -9,7 +9,7 @@ use prost::Message;
 use std::sync::atomic::Ordering;
 use turnbuckle_core::{Hlc, Meta, Protocol, ReplicaId, ServerId, Write};
 use turnbuckle_log::Log;
-use turnbuckle_replication::{Entry, ReceivedRecord, StreamPosition};
+use turnbuckle_replication::{ReceivedRecord, StreamPosition};
 
 /// The size of one piece of memory for encoded versions, in bytes.
 const ARENA_BYTES: usize = 64 << 10;
@@ -32,8 +32,6 @@ pub(crate) struct Records {
 /// A record of a batch, and what else its writes say.
 pub(super) struct Recorded {
     pub record: Record,
-    /// The entries of the lane's stream in the record.
-    pub entries: Vec<Entry>,
     /// A higher bound of the clock, if the batch has one.
     pub bound: Option<Hlc>,
 }
@@ -59,10 +57,11 @@ impl Records {
     }
 
     /// Encodes a write for the log. A version is counted if `me` stamped it: those of a full copy are not counted.
-    fn encode<M: Meta>(&mut self, me: ReplicaId, write: &Write<M>) -> WriteRecord {
+    fn encode<M: Meta>(&mut self, me: ReplicaId, write: Write<M>) -> WriteRecord {
         let mut encoded = Written::default();
+        let is_own = matches!(&write, Write::Put { version, .. } if version.id.replica == me);
         let record = WriteRecord::new(write, self.life, &mut self.arena, &mut encoded);
-        if matches!(write, Write::Put { version, .. } if version.id.replica == me) {
+        if is_own {
             self.written.add(encoded);
         }
         record
@@ -72,7 +71,7 @@ impl Records {
     pub fn of_bound<P: Protocol>(&mut self, tag: u32, me: ServerId, bound: Hlc) -> Record {
         let mut record = Record::new(tag, me);
         let write = Write::<P::Meta>::Bound(bound);
-        record.writes.push(self.encode(me.replica(), &write));
+        record.writes.push(self.encode(me.replica(), write));
         record
     }
 
@@ -100,7 +99,7 @@ impl<P: Protocol> Lane<P> {
     /// Builds the record of staged writes, and of the positions that other streams have reached with them.
     pub(super) fn record(
         &mut self,
-        writes: &[Write<P::Meta>],
+        writes: impl ExactSizeIterator<Item = Write<P::Meta>>,
         received: &[(ReplicaId, StreamPosition)],
     ) -> Recorded {
         let mut record = self.empty_record();
@@ -110,18 +109,18 @@ impl<P: Protocol> Lane<P> {
         let received = received.map(|&(replica, position)| ReceivedRecord::new(replica, position));
         record.received = received.collect();
         record.writes.reserve(writes.len());
-        let (mut entries, mut bound, mut left_out) = (Vec::new(), None, 0);
+        let (mut bound, mut left_out) = (None, 0);
         for write in writes {
-            let written = self.records.encode(self.id, write);
-            match write {
+            match &write {
                 Write::Put { to, .. } | Write::Hint { to, .. } if !to.is_empty() => {
-                    entries.push(written.stream_entry(self.outgoing.assign()));
+                    self.outgoing.assign();
                 }
                 Write::Bound(higher) => bound = Some(*higher),
                 Write::Put { .. } | Write::Hint { .. } | Write::Drop { .. } | Write::Named { .. } => {}
                 Write::Append { .. } | Write::Truncate(_) | Write::Purge(_) => {}
             }
-            self.beside.logged(write);
+            self.beside.logged(&write);
+            let written = self.records.encode(self.id, write);
             left_out += written.left_out();
             record.writes.push(written);
         }
@@ -129,10 +128,6 @@ impl<P: Protocol> Lane<P> {
             .shared()
             .left_out_bytes
             .fetch_add(left_out, Ordering::Relaxed);
-        Recorded {
-            record,
-            entries,
-            bound,
-        }
+        Recorded { record, bound }
     }
 }

@@ -42,7 +42,7 @@ impl<P: Protocol> Lane<P> {
         }
         self.incoming.hold(record.held.iter().map(|held| held.parts()));
         for write in record.writes {
-            let streamed = (!write.to().is_empty()).then(|| write.stream_entry(number));
+            let streamed = (!write.to().is_empty()).then(|| write.clone().stream_entry(number));
             let Some(write) = self.beside.replay(write.replay::<P::Meta>(self.env.topology())?) else {
                 continue;
             };

@@ -69,7 +69,7 @@ impl<M: Meta> RowsOut<M> {
         while bytes < FRAME_BYTES
             && let Some((key, version)) = self.unsent.pop_front()
         {
-            let entry = encode_entry(&key, &version, &mut arena);
+            let entry = encode_entry(key, version, &mut arena);
             bytes += entry.len();
             entries.push(entry);
         }
