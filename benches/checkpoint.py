@@ -3,7 +3,7 @@
 
 Three sites on this machine, a process for each node. At site a, --keys keys with values of 100 bytes are written again and again, in pipelines of 100, at a fixed rate. So the sites write a checkpoint whenever their logs have
 grown by `checkpoint_log_mb`. Meanwhile a probe asks site a for other keys, at a fixed rate: half of its operations are SET, half are GET. Each operation counts from the moment at which it was to be sent. It counts as one "while a
-checkpoint runs" if one of the three sites was writing a checkpoint when the sites were last asked before it, first asked after it, or at any time between: they share the cores. Prints a table in Markdown. `--into docs/benchmarks.md` also writes it there, with the commit and the date.
+checkpoint runs" if one of the three sites was writing a checkpoint when the sites were last asked before it, first asked after it, or at any time between: they share the cores. "Busy" is the share of the machine's processor time that was used meanwhile, by whatever program. Prints a table in Markdown. `--into docs/benchmarks.md` also writes it there, with the commit and the date.
 """
 import argparse
 import bisect
@@ -40,6 +40,12 @@ class Writer(multiprocessing.Process):
             self.written.value = number
 
 
+def processor_time():
+    """The processor time of all cores since the machine's start: that was used, and all of it."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    return sum(fields) - fields[3] - fields[4], sum(fields)
+
+
 def look(cluster):
     """Whether a site writes a checkpoint, and how many checkpoints all sites have written."""
     pages = [cluster.get(name, "/metrics") for name in cluster.names]
@@ -61,10 +67,14 @@ def measure(options, protocol):
         probe.start()
         probe.theirs.close()
         began, at_first, looks = time.monotonic(), writer.written.value, []
+        times, at = {False: [0, 0], True: [0, 0]}, processor_time()
         while time.monotonic() < began + options.seconds:
             before, (running, count) = time.monotonic(), look(cluster)
             # One that has begun and ended between two looks counts, too.
-            looks.append((before, time.monotonic(), running or bool(looks) and count > looks[-1][3], count))
+            running = running or bool(looks) and count > looks[-1][3]
+            looks.append((before, time.monotonic(), running, count))
+            was, at = at, processor_time()
+            times[running] = [total + new - old for total, new, old in zip(times[running], at, was)]
             time.sleep(LOOK_EVERY)
         rate = (writer.written.value - at_first) / (time.monotonic() - began)
         took = probe.end()
@@ -78,7 +88,8 @@ def measure(options, protocol):
         first, last = bisect.bisect_left(ends, due) - 1, bisect.bisect_right(begins, due + micros / 1e6)
         if 0 <= first and last < len(looks):
             parts[any(running for _, _, running, _ in looks[first:last + 1])].append(micros)
-    return rate, looks[-1][3] - looks[0][3], parts
+    busy = {running: used / max(1, total) for running, (used, total) in times.items()}
+    return rate, looks[-1][3] - looks[0][3], parts, busy
 
 
 def main():
@@ -96,9 +107,9 @@ def main():
     place = options.into and Place(options.into, "benches/checkpoint.py", sys.argv[1:])
     lines = [f"Turnbuckle, {version(options.binary)}, measured on {time.strftime('%Y-%m-%d')}; {options.rate:,} writes a second wanted, {options.keys:,} keys, the probe at {options.probe}/s for {options.seconds} s, "
              f"`checkpoint_log_mb = {options.log}`; {os.cpu_count()} cores:", "",
-             "| keyspace | writes a second | checkpoints run | operations | p50 ms | p99 | p99.9 | the greatest | p99.9, to without |", "|---|---:|---|---:|---:|---:|---:|---:|---:|"]
+             "| keyspace | writes a second | checkpoints run | busy | operations | p50 ms | p99 | p99.9 | the greatest | p99.9, to without |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|"]
     for protocol in options.protocols:
-        rate, count, parts = measure(options, protocol)
+        rate, count, parts, busy = measure(options, protocol)
         if not all(parts.values()):
             raise SystemExit(f"{protocol}: {len(parts[True])} operations while a checkpoint ran, {len(parts[False])} while none did: choose another --log or --seconds")
         without = quantiles(parts[False])
@@ -106,7 +117,7 @@ def main():
             found = quantiles(parts[running])
             cells = " | ".join(f"{micros / 1000:.2f}" for micros in found)
             ratio = f"{found[2] / without[2]:.1f}" if running else ""
-            lines.append(f"| `{protocol}` | {rate:,.0f} | {f'yes, {count:.0f} at all sites' if running else 'no'} | {len(parts[running]):,} | {cells} | {ratio} |")
+            lines.append(f"| `{protocol}` | {rate:,.0f} | {f'yes, {count:.0f} at all sites' if running else 'no'} | {busy[running]:.0%} | {len(parts[running]):,} | {cells} | {ratio} |")
     put(lines, place)
 
 

@@ -324,7 +324,7 @@ impl Content {
         }
     }
 
-    /// The same, without a copy of the bytes.
+    /// The value that is stored. A plain value is moved out, so that its owners need not be counted again.
     pub fn into_stored(self) -> Option<Bytes> {
         match self.0 {
             Kept::Value(value) => Some(value),
@@ -421,7 +421,7 @@ impl Content {
             return Content(Kept::Value(Bytes::copy_from_slice(value)));
         }
         let mut compact = self.clone();
-        // A share always is.
+        // A share always is in memory of its own, and a delete has none.
         if let Kept::Other(Other::Register { register, .. }) = &mut compact.0 {
             if let Some(value) = &mut register.value {
                 *value = Bytes::copy_from_slice(value);

@@ -122,7 +122,7 @@ pub(crate) fn encode_and_count<M: Meta>(
     counted: &mut Written,
 ) -> Bytes {
     version.meta.encode(arena);
-    // What is split off has a counter, also if it is empty.
+    // To split something off counts one more owner of the arena, even if it is nothing.
     let meta = match arena.is_empty() {
         true => Bytes::new(),
         false => arena.split().freeze(),

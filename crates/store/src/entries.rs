@@ -21,6 +21,7 @@ pub(crate) const INLINE_KEY_BYTES: usize = 24;
 
 /// The number of small maps, a power of two. With ten million keys, each has 50,000 to 100,000.
 const PARTS: usize = 128;
+const _: () = assert!(PARTS == u128::BITS as usize, "there is a bit for each part");
 
 /// Where the bits of a hash begin that choose the part. The small maps use the lowest bits and the seven highest ones.
 const PART_BITS_AT: u32 = 40;
@@ -34,6 +35,8 @@ pub(crate) struct Entries<M> {
     len: usize,
     /// The part that is shrunk next.
     shrinks: usize,
+    /// The parts that have entries, by their bits.
+    occupied: u128,
 }
 
 /// The bits of a hash that choose a pair of parts, and those that choose one of these two.
@@ -59,6 +62,7 @@ impl<M> Entries<M> {
             hasher: FixedState::with_seed(hash_seed),
             len: 0,
             shrinks: 0,
+            occupied: 0,
         }
     }
 
@@ -123,6 +127,7 @@ impl<M> Entries<M> {
             hasher.hash_one(key)
         });
         self.len += 1;
+        self.occupied |= 1 << part;
         Some(index)
     }
 
@@ -137,6 +142,9 @@ impl<M> Entries<M> {
         self.parts[part].swap_remove(within, |key| hasher.hash_one(key));
         let last = self.parts[part].len();
         self.len -= 1;
+        if last == 0 {
+            self.occupied &= !(1 << part);
+        }
         (last != within).then_some(last * PARTS + part)
     }
 
@@ -146,8 +154,9 @@ impl<M> Entries<M> {
         if within < self.parts[part].len() {
             return Some(index);
         }
-        let mut others = (1..=PARTS).map(|next| (part + next) % PARTS);
-        others.find(|&part| self.parts[part].len() > 0)
+        // The parts behind this one are the lowest bits then, and this one is the highest.
+        let others = self.occupied.rotate_right(part as u32 + 1);
+        (others != 0).then(|| (part + 1 + others.trailing_zeros() as usize) % PARTS)
     }
 
     /// The index behind this one in the order of [`Entries::around`].

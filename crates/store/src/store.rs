@@ -334,12 +334,12 @@ impl<M: Meta> Store<M> {
     ///
     /// # Panics
     /// If the key is not resident.
-    pub fn replay(&mut self, key: &Key, version: Version<M>, is_first: bool) {
+    pub fn replay(&mut self, key: &Key, version: &Version<M>, is_first: bool) {
         let is_here = |chain: &Chain<M>| chain.holds_rank(version.rank());
         if is_first && !self.chain(key.as_ref()).is_some_and(is_here) {
             self.forget(key.as_ref(), |_| true);
         }
-        self.put(key, &version);
+        self.put(key, version);
     }
 
     /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there. Replays remove versions one by one, and a chain
@@ -572,8 +572,11 @@ impl<M: Meta> Versions<M> for Store<M> {
             return;
         };
         let entry = &mut self.entries[index];
+        if !entry.chain().is_some_and(|chain| chain.has_doubled(LONG_CHAIN)) {
+            return;
+        }
         let was = entry.kind();
-        let Some(chain) = entry.chain_mut().filter(|chain| chain.has_doubled(LONG_CHAIN)) else {
+        let Some(chain) = entry.chain_mut() else {
             return;
         };
         let (before_bytes, after_bytes) = make_room_and_count(chain, covered);

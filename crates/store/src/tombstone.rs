@@ -579,11 +579,11 @@ mod tests {
                 let chain = store.chain(key.as_ref()).expect("it has versions");
                 chain.iter().map(|version| version.id.at.0).collect()
             };
-            store.replay(&key, new.clone(), true);
+            store.replay(&key, &new, true);
             assert_eq!(ids(&store), [80], "history: {history}");
             // A row that is from later has this version and others.
             store.put(&key, &share(70, 1));
-            store.replay(&key, new, true);
+            store.replay(&key, &new, true);
             assert_eq!(ids(&store), [80, 70], "history: {history}");
         }
     }

@@ -37,7 +37,7 @@ fn drawn(random: &mut ChaCha8Rng) -> Version<()> {
 
 #[test]
 fn memory_is_counted_for_chains_with_shares() {
-    let mut wrapped = 0;
+    let (mut wrapped, mut shortened) = (0, 0);
     for seed in 0..200 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let table = MemoryEngine::new().open_table("t").expect("the disk works");
@@ -80,6 +80,19 @@ fn memory_is_counted_for_chains_with_shares() {
                         "seed {seed}"
                     );
                 }
+                3 => {
+                    let covered = |version: &Version<()>| version.id.at.wall().0 % 5 != 2;
+                    let before = store.chain(key.as_ref()).cloned();
+                    store.make_room(key.as_ref(), &covered);
+                    let after = store.chain(key.as_ref());
+                    if after != before.as_ref() {
+                        let mut expected = before.expect("only what is there is dropped");
+                        expected.make_room(covered);
+                        assert_eq!(after, Some(&expected), "seed {seed}");
+                        chain.retain(|rank, _| expected.holds_rank(*rank));
+                        shortened += 1;
+                    }
+                }
                 _ => {
                     let is_new = !chain.contains_key(&rank);
                     let over_shares = version.content.share().is_none() && version.content.until().is_none();
@@ -107,4 +120,5 @@ fn memory_is_counted_for_chains_with_shares() {
         }
     }
     assert!(wrapped > 1_000, "{wrapped} values came over shares");
+    assert!(shortened > 300, "{shortened} chains became shorter");
 }

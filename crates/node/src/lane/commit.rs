@@ -20,7 +20,10 @@ impl<P: Protocol> Lane<P> {
         let writes = batch.as_mut().map_or(&mut nothing, |batch| &mut batch.writes);
         let Recorded { record, bound } = self.record(writes.drain(..), &received);
         let end = self.records.append(self.env.shared().log(), &record);
-        let entries: Vec<Entry> = record.into_entries().collect();
+        // With room for the entries alone: the list of writes is larger, and would be kept until the batch is durable.
+        let streamed = self.outgoing.next() - record.first_position;
+        let mut entries: Vec<Entry> = Vec::with_capacity(streamed as usize);
+        entries.extend(record.into_entries());
         if let Some(first) = entries.first() {
             self.outgoing.note_position(first.number, from);
         }

@@ -61,7 +61,7 @@ impl<P: Protocol> Lane<P> {
                     // Else the checkpoint has the effects of later records, or the row is lost and comes again from peers.
                     if made == Made::Whole {
                         let version = decoded.version.under_floor(floor);
-                        self.store.replay(&decoded.key, version, is_first);
+                        self.store.replay(&decoded.key, &version, is_first);
                     }
                 }
                 Replayed::Hint => {}
