@@ -93,6 +93,18 @@ impl Marks {
         self.replaced.returned(cx, returned);
     }
 
+    /// The point that the line of requests must reach which wait to decide: see [`Replaced::decides_at`].
+    pub fn decides_at(&self) -> Option<u64> {
+        self.replaced
+            .decides_at(self.theirs.values().map(|mark| mark.promise))
+    }
+
+    /// Requests that wait in this line to decide go on, if they may. Call it after [`Marks::heard`] and [`Marks::copied`].
+    pub fn let_decide<P: Protocol>(&mut self, cx: &mut Context<'_, P>, line: P::Line) {
+        let promises = self.theirs.values().map(|mark| mark.promise);
+        self.replaced.heard_more(cx, line, promises);
+    }
+
     /// Everything that a peer stamped up to this time is here.
     pub fn promise_of(&self, peer: ReplicaId) -> Hlc {
         self.theirs.get(&peer).map_or(Hlc::ZERO, |mark| mark.promise)

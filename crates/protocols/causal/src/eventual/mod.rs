@@ -24,6 +24,7 @@
 //! old its answers may be: its receipts say so. The claim takes the wall-clock interval of both ends into account. It does not rest on the
 //! timestamps, which may run ahead of the clock after a restart. A site that has lost versions, and cannot get them back because another site
 //! has replaced them, says so in its marks. Until a replica has what may have replaced them, no mark proves more ([`turnbuckle_streams::Marks`]).
+//! Until it has what may have replaced its own, it decides no condition ([`turnbuckle_streams::Replaced`]).
 //!
 //! **`bounded(t)`.** A read at this level waits until the marks prove that the answer reflects every write that was acknowledged more than t before
 //! the read began. If that takes longer than [`EventualConfig::patience`], the read is refused, and is told what could be proven. While a site cannot be

@@ -243,6 +243,15 @@ impl Put {
         }
     }
 
+    /// Whether this replica decides by what is there before: see [`Change::decides`].
+    pub fn decides(&self) -> bool {
+        match &self.work {
+            Work::One(_, change) => change.decides(),
+            // Transactions have no conditions.
+            Work::Many(_) => false,
+        }
+    }
+
     /// The keys. A key may come several times.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         let (one, many) = match &self.work {

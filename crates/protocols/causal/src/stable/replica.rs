@@ -436,7 +436,10 @@ impl<R: Rules> TimedReplica<R> {
             Request::Get(get) if get.view.is_newest() => return None,
             Request::Rotx(rotx) if rotx.view.is_newest() => return None,
             Request::Get(get) => (Some(&get.need), &get.stable, true),
-            Request::Put(put) => (Some(&put.past).filter(|_| put.moved), &put.stable, put.reads()),
+            Request::Put(put) => {
+                let past = Some(&put.past).filter(|_| put.moved);
+                (past, &put.stable, put.reads() || put.decides())
+            }
             Request::Rotx(rotx) => (Some(&rotx.need), &rotx.stable, true),
         };
         // The vectors that DSV will be raised by.

@@ -223,11 +223,11 @@ impl Cops {
     }
 }
 
-/// Whether the answer tells the session what is visible.
+/// Whether the answer tells the session what is visible, or is decided by it.
 pub(super) fn reads(request: &Request) -> bool {
     match request {
         Request::Get { view, .. } => !view.is_newest(),
-        Request::Put { change, eventual, .. } => change.depends_on_before(*eventual),
+        Request::Put { change, eventual, .. } => change.depends_on_before(*eventual) || change.decides(),
         Request::Confirm { .. } => false,
     }
 }
