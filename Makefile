@@ -98,10 +98,10 @@ bench-causal:
 	python3 benches/causal.py --only visibility --rounds 3 --seconds 3 --into docs/benchmarks.md
 	python3 benches/causal.py --only rotx --rounds 2 --into docs/benchmarks.md
 
-# Needs Python, redis-server and redis-tools. Measures the memory of a million keys, and the time to start, for four kinds of keyspaces; takes three minutes. The others: benches/memory.py --protocols quorum abd dacian nukv
+# Needs Python, redis-server and redis-tools. Measures the memory of a million keys, and the time to start, for each kind of keyspace; takes ten minutes.
 bench-memory:
 	$(CARGO) build --release
-	python3 benches/memory.py --protocols eventual causalspartanx gentlerain cops --into docs/benchmarks.md
+	python3 benches/memory.py --into docs/benchmarks.md
 
 # Needs Python, redis-server and redis-tools. Measures two million small keys that do not fit into memory; takes three minutes. More: benches/beyond.py --keys 100000000 --limit 512
 bench-beyond:

@@ -93,16 +93,10 @@ impl Marks {
         self.replaced.returned(cx, returned);
     }
 
-    /// The point that the line of requests must reach which wait to decide: see [`Replaced::decides_at`].
-    pub fn decides_at(&self) -> Option<u64> {
+    /// Whether this replica may decide by what it has: see [`Replaced::lets_decide`].
+    pub fn lets_decide(&self) -> bool {
         self.replaced
-            .decides_at(self.theirs.values().map(|mark| mark.promise))
-    }
-
-    /// Requests that wait in this line to decide go on, if they may. Call it after [`Marks::heard`] and [`Marks::copied`].
-    pub fn let_decide<P: Protocol>(&mut self, cx: &mut Context<'_, P>, line: P::Line) {
-        let promises = self.theirs.values().map(|mark| mark.promise);
-        self.replaced.heard_more(cx, line, promises);
+            .lets_decide(self.theirs.values().map(|mark| mark.promise))
     }
 
     /// Everything that a peer stamped up to this time is here.

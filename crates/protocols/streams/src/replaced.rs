@@ -23,22 +23,20 @@ use turnbuckle_core::{Context, Hlc, Protocol, Recovered};
 /// stamped up to then, no mark proves more of its freshness.
 ///
 /// A replica that decides alone ([`turnbuckle_core::Change::decides`]) must not decide as if it had never acknowledged what it has lost. So it decides nothing before it
-/// has what has replaced that: requests wait in a line of the protocol.
+/// has what has replaced that.
 pub struct Replaced {
     /// What has replaced versions that were lost here was stamped up to this time.
     own: Hlc,
     /// The same, of this replica and of all that it has heard of.
     anywhere: Hlc,
-    /// How often the requests went on that wait to decide: the point that their line has reached.
-    decided: u64,
 }
 
 /// The name under which [`Replaced::own`] is written down.
 const NAME: &str = "replaced";
 
 impl Replaced {
-    /// Why a request is refused that has waited to decide for too long.
-    pub const LATE: &str = "this node has lost writes, and does not have yet what other sites have replaced them by: until it does, it decides no condition";
+    /// Why a request is refused that would be decided before that.
+    pub const MISSING: &str = "this node has lost writes, and does not have yet what other sites have replaced them by: until it does, it decides no condition";
 
     /// The state as it was left before a restart.
     pub fn open(recovered: &Recovered) -> Replaced {
@@ -46,11 +44,7 @@ impl Replaced {
         let own = recovered.named.get(NAME).cloned();
         let own = own.and_then(|mut bytes| bytes.try_get_u64().ok());
         let own = Hlc(own.unwrap_or_default());
-        Replaced {
-            own,
-            anywhere: own,
-            decided: 0,
-        }
+        Replaced { own, anywhere: own }
     }
 
     /// What the next mark says.
@@ -85,22 +79,8 @@ impl Replaced {
         cx.proves() && theirs.all(|until| until >= self.anywhere)
     }
 
-    /// The point that the line of requests must reach which wait to decide. `None`: this replica may decide now. `theirs` is the same as in [`Replaced::lets_prove`].
-    pub fn decides_at(&self, mut theirs: impl Iterator<Item = Hlc>) -> Option<u64> {
-        let may_decide = theirs.all(|until| until >= self.own);
-        (!may_decide).then_some(self.decided + 1)
-    }
-
-    /// More of the peers' versions are here: requests that wait in this line to decide go on, if that is enough.
-    pub fn heard_more<P: Protocol>(
-        &mut self,
-        cx: &mut Context<'_, P>,
-        line: P::Line,
-        theirs: impl Iterator<Item = Hlc>,
-    ) {
-        if self.decides_at(theirs).is_none() {
-            self.decided += 1;
-            cx.advance(line, self.decided);
-        }
+    /// Whether this replica may decide by what it has: everything that has replaced what it lost is here. `theirs` is the same as in [`Replaced::lets_prove`].
+    pub fn lets_decide(&self, mut theirs: impl Iterator<Item = Hlc>) -> bool {
+        theirs.all(|until| until >= self.own)
     }
 }

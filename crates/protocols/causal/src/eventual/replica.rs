@@ -55,8 +55,6 @@ pub enum Timer {
 pub enum Line {
     /// The oldest of the wall times in the other replicas' last marks.
     OldestMark,
-    /// This replica has what replaced what it has lost, and may decide.
-    MayDecide,
 }
 
 impl Protocol for Eventual {
@@ -152,16 +150,12 @@ impl Protocol for Eventual {
         match request {
             PlainRequest::Get(key, Level::Bounded(bound)) => self.get_bounded(cx, id, key, bound),
             PlainRequest::Get(key, level) => self.get(cx, id, &key, level),
-            PlainRequest::Put(key, value, level, options) => {
+            PlainRequest::Put(key, value, _, options) => {
                 let change = Change::new(value, options);
-                match self.marks.decides_at().filter(|_| change.decides()) {
-                    None => self.put(cx, id, key, change),
-                    Some(point) => {
-                        let deadline = cx.now.monotonic + self.patience - cx.waited;
-                        let (value, options) = change.into_put();
-                        let request = PlainRequest::Put(key, value, level, options);
-                        cx.wait(Line::MayDecide, point, deadline, id, request);
-                    }
+                // It does not wait: later commands of the client would not wait for it.
+                match change.decides() && !self.marks.lets_decide() {
+                    true => self.refuse(cx, id, Replaced::MISSING.to_string()),
+                    false => self.put(cx, id, key, change),
                 }
             }
             // The gateway refuses it before.
@@ -169,13 +163,10 @@ impl Protocol for Eventual {
         }
     }
 
-    /// A read at `bounded(t)`, or a write that decides, has waited for too long.
+    /// A read at `bounded(t)` has waited for too long.
     fn on_deadline(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
-        match request.level() {
-            Level::Bounded(bound) if !request.is_write() => {
-                self.refuse_bounded(cx, id, bound, Bounded::LATE);
-            }
-            _ => self.refuse(cx, id, Replaced::LATE.to_string()),
+        if let Level::Bounded(bound) = request.level() {
+            self.refuse_bounded(cx, id, bound, Bounded::LATE);
         }
     }
 
@@ -215,7 +206,6 @@ impl Protocol for Eventual {
         self.marks.heard(cx, from.replica(), mark);
         let oldest = self.marks.walls().min().unwrap_or_default();
         cx.advance(Line::OldestMark, oldest.0);
-        self.marks.let_decide(cx, Line::MayDecide);
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_, Eventual>, timer: Timer) {
@@ -238,9 +228,8 @@ impl Protocol for Eventual {
         }
     }
 
-    fn on_copied(&mut self, cx: &mut Context<'_, Eventual>, _: ServerId, copied: &Recovered) {
+    fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, copied: &Recovered) {
         self.marks.copied(copied);
-        self.marks.let_decide(cx, Line::MayDecide);
     }
 
     fn on_returned(&mut self, cx: &mut Context<'_, Eventual>, _: ServerId, returned: &Recovered) {

@@ -247,8 +247,7 @@ impl Put {
     pub fn decides(&self) -> bool {
         match &self.work {
             Work::One(_, change) => change.decides(),
-            // Transactions have no conditions.
-            Work::Many(_) => false,
+            Work::Many(steps) => steps.iter().any(step_decides),
         }
     }
 
