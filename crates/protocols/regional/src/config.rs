@@ -40,6 +40,8 @@ pub struct Bugs {
     pub writes_twice: bool,
     /// What an answer proves rests on timestamps, and not on clocks.
     pub claims_by_stamps: bool,
+    /// The answer to a write claims what came after the write was decided.
+    pub claims_what_came_later: bool,
     /// Its site goes on in its epoch after replicas have lost their directories together.
     pub keeps_epoch: bool,
     /// Replicas go by their own clock alone, whatever the session has seen expired.
@@ -59,6 +61,7 @@ impl Bugs {
             "ignores_needs" => &mut self.ignores_needs,
             "writes_twice" => &mut self.writes_twice,
             "claims_by_stamps" => &mut self.claims_by_stamps,
+            "claims_what_came_later" => &mut self.claims_what_came_later,
             "keeps_epoch" => &mut self.keeps_epoch,
             "forgets_what_expired" => &mut self.forgets_what_expired,
             "expiry_revives" => &mut self.expiry_revives,
@@ -96,6 +99,10 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug::new(
         "claims_by_stamps",
         "a receipt takes a timestamp for the time of a clock, and claims writes that are missing",
+    ),
+    Bug::new(
+        "claims_what_came_later",
+        "a delete finds nothing, a full copy brings a value before the delete is applied, and the receipt claims that value, too",
     ),
     Bug::new(
         "keeps_epoch",

@@ -143,6 +143,7 @@ impl Nukv {
         self.advance_lines(cx);
         if self.leads {
             self.look_at_log();
+            self.decided_on_less = self.group.last();
         }
         self.handle_ready(cx);
     }

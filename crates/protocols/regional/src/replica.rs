@@ -90,6 +90,8 @@ pub struct Nukv {
     pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// The newest write of each session in its log.
     pub(crate) sessions: Sessions,
+    /// Entries up to this index were decided when less was here than when they are applied: by an earlier leader, or before a full copy came. So the answers to their clients prove nothing.
+    pub(crate) decided_on_less: u64,
     /// When it has proposed the last mark.
     pub(crate) marked: Micros,
 
@@ -290,6 +292,7 @@ impl Protocol for Nukv {
             waiting: Waiting::default(),
             ahead: BTreeMap::new(),
             sessions: Sessions::default(),
+            decided_on_less: 0,
             marked: Micros(0),
             faults: 0,
             elections: 0,
@@ -561,6 +564,7 @@ impl Nukv {
         // Whatever is in the log may be committed: new timestamps are above it.
         cx.observe(self.group.newest().max(self.sites.newest()));
         self.look_at_log();
+        self.decided_on_less = self.group.last();
         self.begin_forwarding(cx);
     }
 

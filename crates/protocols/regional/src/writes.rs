@@ -153,7 +153,8 @@ impl Nukv {
         let since = cx.now.monotonic;
         let client = Client { id, level, at, since };
         match at.index <= self.applied {
-            true => self.reply_written(cx, client, &entry),
+            // It was decided when less was here.
+            true => self.reply_written(cx, client, &entry, false),
             false => self.wait_for(cx, client),
         }
     }
@@ -164,7 +165,8 @@ impl Nukv {
         self.reply(cx, client.id, client.level, outcome);
     }
 
-    pub(crate) fn reply_written(&self, cx: &mut Cx<'_>, client: Client, entry: &Entry) {
+    /// Answers a client whose entry is applied. `proves`: what was here when the write was decided is what is here now, besides the entries before it in the log.
+    pub(crate) fn reply_written(&self, cx: &mut Cx<'_>, client: Client, entry: &Entry, proves: bool) {
         let Some(write) = entry.write() else {
             // No client waits for other entries.
             return;
@@ -174,9 +176,12 @@ impl Nukv {
             false => Some(write.label(entry.id())),
         };
         let (epoch, floor) = self.needs_of(version.map(|version| version.id));
+        let proves = proves || self.config.bugs.claims_what_came_later;
+        let receipt = self.receipt(cx, client.level, None, client.at.index);
         let receipt = Receipt {
             waited: cx.now.monotonic.since(client.since),
-            ..self.receipt(cx, client.level, None, client.at.index)
+            staleness: receipt.staleness.filter(|_| proves),
+            ..receipt
         };
         let receipt = receipt.of(version);
         let expired = write.until().filter(|_| write.puts_nothing && !write.existed);

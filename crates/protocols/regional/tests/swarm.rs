@@ -174,6 +174,7 @@ fn every_planted_bug_is_found() {
         // In some worlds, such as that of seed 9, the cluster never comes to rest, and that takes a minute to find.
         ("keeps_no_votes", all, Keys::Two, 20..=30),
         ("claims_by_stamps", all, Keys::Two, 60..=70),
+        ("claims_what_came_later", all, Keys::Drawn, 1085..=1085),
         ("forgets_what_expired", all, Keys::Two, 60..=70),
         ("expiry_revives", all, Keys::Two, 1..=10),
     ];
