@@ -75,7 +75,7 @@ impl Nukv {
         // Behind the effect, so that a replica that has acknowledged a write shows it after a power loss, too.
         match (client, &entry) {
             (Some(client), Some(entry)) if client.at == committed.at => {
-                self.reply_written(cx, client, entry, index > self.decided_on_less);
+                self.reply_written(cx, client, entry, self.leads && index > self.decided_on_less);
             }
             (Some(client), _) => self.lost_its_place(cx, client),
             (None, _) => {}

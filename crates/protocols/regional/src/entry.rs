@@ -218,7 +218,7 @@ pub(crate) struct Mark {
 }
 
 impl Entry {
-    /// An entry that a leader stamps when its clock reads `wall`.
+    /// An entry that a leader stamps at `wall` or later.
     pub fn new(site: SiteId, link: Link, work: Work, by: OperationName, wall: Micros) -> Entry {
         Entry {
             site: site.0.into(),
@@ -232,7 +232,7 @@ impl Entry {
         }
     }
 
-    /// What its leader's clock read. Whatever its site has acknowledged by then is in the log before it: a leader that was deposed by then would not have had its entry committed.
+    /// The earliest time at which its leader can have stamped it, by the leader's clock. Whatever its site has acknowledged by then is in the log before it: a leader that was deposed by then would not have had its entry committed.
     pub fn wall(&self) -> Micros {
         Hlc(self.at).wall().since(Micros(self.ahead))
     }

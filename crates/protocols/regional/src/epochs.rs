@@ -161,7 +161,7 @@ impl Nukv {
     ) -> Option<(Proposed, Entry)> {
         let wall = match self.config.bugs.claims_by_stamps {
             true => link.place.at.wall(),
-            false => cx.now.wall.reading,
+            false => cx.now.wall.earliest,
         };
         let entry = Entry::new(self.site, link, work, by, wall);
         let at = self.group.propose(link.place.at, entry.encode())?;

@@ -375,7 +375,7 @@ impl Nukv {
                 .then(|| self.own_entries(way.held + 1).find(lacks))
                 .flatten();
             let (entries, lag) = match oldest {
-                Some((index, entry)) => (self.applied + 1 - index, now.wall.reading.since(entry.wall())),
+                Some((index, entry)) => (self.applied + 1 - index, now.wall.earliest.since(entry.wall())),
                 None => (0, Micros(0)),
             };
             let state = match way.next {

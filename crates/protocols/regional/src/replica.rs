@@ -33,7 +33,7 @@ pub struct Nukv {
     pub(crate) applied: u64,
     /// What is applied of each site: the paper's `sv`.
     pub(crate) sites: Sites,
-    /// Of each site, what a clock there read: everything that the site had acknowledged by then is applied here.
+    /// Of each site, a time by a clock there: everything that the site had acknowledged by then is applied here.
     pub(crate) walls: BTreeMap<SiteId, Micros>,
     /// Every site has everything up to this time.
     pub(crate) settled: Hlc,
@@ -90,7 +90,7 @@ pub struct Nukv {
     pub(crate) ahead: BTreeMap<Key, Ahead>,
     /// The newest write of each session in its log.
     pub(crate) sessions: Sessions,
-    /// Entries up to this index were decided when less was here than when they are applied: by an earlier leader, or before a full copy came. So the answers to their clients prove nothing.
+    /// Entries up to this index may have been decided when less was here than when they are applied: by an earlier leader, or before a full copy came. So the answers to their clients prove nothing.
     pub(crate) decided_on_less: u64,
     /// When it has proposed the last mark.
     pub(crate) marked: Micros,
@@ -582,13 +582,9 @@ impl Nukv {
             .sites
             .places()
             .map(|(site, place)| (ReplicaId::from(site), place.at));
-        let walls = self
-            .replicas
-            .keys()
-            .map(|site| self.walls.get(site).copied().unwrap_or_default());
         Receipt {
             // If it has a gap, its leader has rows that it lacks.
-            staleness: cx.staleness(walls).filter(|_| !self.has_gap),
+            staleness: cx.staleness(self.walls_of_all()).filter(|_| !self.has_gap),
             proof: Proof::Regional(RegionalProof {
                 applied: places.collect(),
                 at: cx.now.wall.reading,
@@ -597,6 +593,12 @@ impl Nukv {
             }),
             ..cx.receipt(level, version)
         }
+    }
+
+    /// Of each site, the time by which everything that it had acknowledged is applied here. 0: none of it.
+    pub(crate) fn walls_of_all(&self) -> impl Iterator<Item = Micros> + Clone {
+        let sites = self.replicas.keys();
+        sites.map(|site| self.walls.get(site).copied().unwrap_or_default())
     }
 
     pub(crate) fn reply(&self, cx: &mut Cx<'_>, id: RequestId, level: Level, outcome: Outcome) {

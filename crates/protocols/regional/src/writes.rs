@@ -153,7 +153,7 @@ impl Nukv {
         let since = cx.now.monotonic;
         let client = Client { id, level, at, since };
         match at.index <= self.applied {
-            // It was decided when less was here.
+            // Less may have been here when it was decided.
             true => self.reply_written(cx, client, &entry, false),
             false => self.wait_for(cx, client),
         }
@@ -177,11 +177,16 @@ impl Nukv {
         };
         let (epoch, floor) = self.needs_of(version.map(|version| version.id));
         let proves = proves || self.config.bugs.claims_what_came_later;
-        let receipt = self.receipt(cx, client.level, None, client.at.index);
+        // Not less what the request at hand has waited: that may be another client's.
+        let staleness = cx
+            .now
+            .wall
+            .age_of_oldest(self.walls_of_all())
+            .filter(|_| proves && !self.has_gap);
         let receipt = Receipt {
             waited: cx.now.monotonic.since(client.since),
-            staleness: receipt.staleness.filter(|_| proves),
-            ..receipt
+            staleness,
+            ..self.receipt(cx, client.level, None, client.at.index)
         };
         let receipt = receipt.of(version);
         let expired = write.until().filter(|_| write.puts_nothing && !write.existed);
