@@ -12,7 +12,7 @@ use crate::apply::decode;
 use crate::entry::{Begin, Entry, Mark, Work};
 use crate::replica::{Cx, Nukv};
 use crate::sites::{Link, Place};
-use turnbuckle_core::{Hlc, SiteId};
+use turnbuckle_core::{Hlc, Micros, SiteId};
 use turnbuckle_raft::{OperationName, Proposed};
 
 impl Nukv {
@@ -80,6 +80,16 @@ impl Nukv {
         {
             self.refill = None;
         }
+    }
+
+    /// Whether a write may have been carried out in an earlier epoch of this site, and its entry lost since. `tried` is how long its session has asked for it.
+    ///
+    /// The times are those of two clocks at this site. A request is under way for an election timeout at most: then its session asks again.
+    pub(crate) fn may_have_lost(&self, cx: &Cx<'_>, tried: Micros) -> bool {
+        let slack = self.config.timing.timeout() + cx.now.wall.bound();
+        let asked_first = cx.now.wall.earliest.since(tried).since(slack);
+        let is_first = self.is_new && !self.sites.has_ended(self.site);
+        !is_first && self.sites.place(self.site).epoch.wall() >= asked_first
     }
 
     // ---- marks ------------------------------------------------------------------------------------------------

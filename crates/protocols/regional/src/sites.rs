@@ -70,6 +70,11 @@ impl Sites {
         self.0.get(&site).map_or(Place::default(), |site| site.place)
     }
 
+    /// Whether an epoch of a site has ended.
+    pub fn has_ended(&self, site: SiteId) -> bool {
+        self.0.get(&site).is_some_and(|known| !known.ended.is_empty())
+    }
+
     /// The sites of which it has something, and how far it is with each.
     pub fn places(&self) -> impl Iterator<Item = (SiteId, Place)> + '_ {
         self.0.iter().map(|(&site, known)| (site, known.place))

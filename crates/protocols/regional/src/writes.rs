@@ -27,6 +27,11 @@ impl Nukv {
                 .sessions
                 .find(request.by, request.index, request.is_repeated, first)
             {
+                Found::Nothing if request.is_repeated && self.may_have_lost(cx, request.tried) => {
+                    let why = "this site has lost its log since the write was asked for first";
+                    let outcome = Outcome::Answered(PlainResponse::Unknown(why.to_string()));
+                    return self.reply(cx, id, level, outcome);
+                }
                 Found::Nothing => {}
                 Found::Same(index) => {
                     // What was proposed in this turn is not in the log before.

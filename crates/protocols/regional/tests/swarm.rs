@@ -142,6 +142,8 @@ fn worlds_that_broke_a_promise_once_keep_it() {
         (Keys::Drawn, 567),
         // A majority lost its directories, and the node where the world looks for what was stamped did not.
         (Keys::Drawn, 317),
+        // A site lost its directories after it had carried a write out, and its session asked for it again.
+        (Keys::Drawn, 2048),
     ] {
         let outcome = run(all, keys, seed, None).2;
         assert!(
