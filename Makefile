@@ -65,7 +65,7 @@ bench-redis:
 	python3 benches/redis.py --requests 40000 --durability fsync --redis-fsync always --into docs/benchmarks.md
 	python3 benches/tls.py --into docs/tls.md
 
-# Needs Python, redis-server and redis-tools. Builds the commit BEFORE, in target/before, and measures GET and SET beside it; takes six minutes, and as long as two release builds. RUN=2 writes the table of a second run.
+# Needs Python, redis-server and redis-tools. Builds the commit BEFORE, in target/before, and measures GET and SET beside it; takes six minutes, and as long as two release builds. RUN=2 and RUN=3 write the tables of further runs.
 BEFORE ?= 12b56444
 bench-before:
 	$(CARGO) build --release
