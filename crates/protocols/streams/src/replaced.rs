@@ -22,8 +22,8 @@ use turnbuckle_core::{Context, Hlc, Protocol, Recovered};
 /// So each mark tells up to which time versions were stamped that have replaced what the sender has lost. Until a replica has everything that any peer
 /// stamped up to then, no mark proves more of its freshness.
 ///
-/// A replica that decides alone ([`turnbuckle_core::Change::decides`]) must not decide as if it had never acknowledged what it has lost. So it decides nothing before it
-/// has what has replaced that.
+/// A replica that decides alone ([`turnbuckle_core::Change::decides`]) must not decide as if it had never acknowledged what it has lost. So it decides no condition
+/// before it has what has replaced that.
 pub struct Replaced {
     /// What has replaced versions that were lost here was stamped up to this time.
     own: Hlc,
